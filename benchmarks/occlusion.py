@@ -76,7 +76,7 @@ def measure(name: str, root: str, rounds: int) -> tuple[Case, float]:
             return model(x, edge_index)
 
     def occlusion() -> Tensor:
-        return attree.Occlusion().attribute(subject.fresh(), targets).scores
+        return attree.Occlusion().attribute(subject.with_current_weights(), targets).scores
 
     with growth() as memory:
         occlusion()

@@ -137,7 +137,7 @@ def from_scratch(case: Case, method: AttributionMethod, targets: Tensor) -> Call
     """A method's whole work: forward pass, training if any, scores."""
 
     def run() -> Any:
-        return method.attribute(case.subject.fresh(), targets)
+        return method.attribute(case.subject.with_current_weights(), targets)
 
     return run
 
@@ -152,7 +152,7 @@ def large_seconds(case: Case, name: str, edges: Tensor, sample: int) -> float:
         few, full = FEW_EPOCHS[name], method.settings()["epochs"]
         short = make(name, epochs=few)
         assert isinstance(short, TrainedMethod)
-        subject = case.subject.fresh()
+        subject = case.subject.with_current_weights()
         training = timed(lambda: short.fitted(subject))[0] * full / few
         method = short
     return training + timed(lambda: method.attribute(subject, case.targets[:count]))[0] / share

@@ -174,7 +174,7 @@ def measured(
     for method in methods:
         prefix = f"explain/{method.name}"
         probability = drops[method.name]
-        fresh = subject.fresh()
+        fresh = subject.with_current_weights()
         _ = fresh.attention
         passes = _seconds(partial(method.attribute, fresh, result.targets)) / forward
         yield {
@@ -231,7 +231,7 @@ def measure_passes(arguments: argparse.Namespace) -> None:
                 return model(*call)
 
         def score(method: AttributionMethod, subject: Subject = subject, targets: Tensor = targets) -> object:
-            fresh = subject.fresh()
+            fresh = subject.with_current_weights()
             _ = fresh.attention
             return method.attribute(fresh, targets)
 

@@ -82,7 +82,7 @@ def check(model: nn.Module, calls: Any, fed_by: Any, output: Any) -> None:
         assert by_name(subject, scores, target) == pytest.approx(expected, rel=1e-10, abs=1e-14)
     pairs = subject_pairs(subject)
     torch.testing.assert_close(GAtt().score_pairs(subject, pairs), pairs.scores(scores))
-    again = subject.fresh().attention
+    again = subject.with_current_weights().attention
     assert all(torch.equal(*pair) for pair in zip(again.weights, subject.attention.weights, strict=True))
 
 

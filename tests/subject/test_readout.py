@@ -132,9 +132,8 @@ def test_one_graph_without_a_batch() -> None:
     ids=["dense", "roots as well", "another assignment"],
 )
 def test_what_cannot_be_read_is_said(pool: Callable[[Tensor, Tensor], Tensor]) -> None:
-    subject = Subject.of(Pooled(pool).double(), X, EDGES, BATCH)
     with pytest.warns(UserWarning, match="Argument `readout` sets it"):
-        weights = subject.node_weights
+        weights = Subject.of(Pooled(pool).double(), X, EDGES, BATCH).node_weights
     torch.testing.assert_close(weights, SUM)
     with no_warnings():
         said = Subject.of(Pooled(pool).double(), X, EDGES, BATCH, readout="mean").node_weights

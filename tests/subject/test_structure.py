@@ -56,13 +56,13 @@ def nodes(model: nn.Module, *args: Any, **kwargs: Any) -> list[int]:
     return list(range(NODES)) if outputs.nodes is None else outputs.nodes.tolist()
 
 
-def test_a_second_subject_of_the_same_structure_runs_no_pass() -> None:
+def test_a_second_subject_of_the_same_structure_runs_one_pass() -> None:
     model = Ordered()
     assert passes(lambda: nodes(model)) > 1
-    assert passes(lambda: nodes(model)) == 0
+    assert passes(lambda: nodes(model)) == 1  # the recorded one
     with torch.no_grad():
         model.convs[0].lin.weight.mul_(2)  # weights are no structure
-    assert passes(lambda: nodes(model)) == 0
+    assert passes(lambda: nodes(model)) == 1
     assert passes(lambda: nodes(Ordered())) > 1  # another model
 
 
@@ -126,4 +126,4 @@ def test_a_list_that_contains_itself_is_no_obstacle() -> None:
     model.nested = [1, {"a": (2,)}]
     model.nested.append(model.nested)
     assert passes(lambda: nodes(model)) > 1
-    assert passes(lambda: nodes(model)) == 0
+    assert passes(lambda: nodes(model)) == 1

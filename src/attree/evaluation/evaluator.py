@@ -39,7 +39,8 @@ class Evaluator:
         truth: True edges of the nodes that have some, or None.
         labels: True classes and names, for tables, figures and the page.
         shard: This process's share of the targets.
-        warn: Warn if attention explains the model only in part (because of skip connections, for example).
+        warn: Warn in the first evaluation if attention explains the model only in part (because of skip connections,
+            for example).
     """
 
     def __init__(
@@ -89,9 +90,7 @@ class Evaluator:
             self._reducer = Reducer(subject)
         bypass = bypass_of(subject, self.targets)
         self._last_bypass = bypass, _versions(subject.call.user_model)
-        if warn and shard.rank == 0:
-            for sentence in what_attention_misses(subject, bypass):
-                warnings.warn(sentence, stacklevel=2)
+        self._warns = warn and shard.rank == 0
 
     @property
     def explained(self) -> Tensor:
@@ -109,7 +108,13 @@ class Evaluator:
                 every target with ground truth, and takes several times as long as the rest.
         """
         recorded = None if self._reducer is None else self._reducer.record()
-        self.subject = self.subject.fresh() if recorded is None else self.subject.seen(recorded.attention)
+        self.subject = (
+            self.subject.with_current_weights() if recorded is None else self.subject.with_attention(recorded.attention)
+        )
+        if self._warns:
+            self._warns = False
+            for sentence in what_attention_misses(self.subject, self._last_bypass[0]):
+                warnings.warn(sentence, stacklevel=2)
         effects = None if recorded is None else Effects.of(self.subject, recorded)
         return self._evaluate(effects, progress, final)
 

@@ -114,7 +114,7 @@ class SubjectRows:
     @cached_property
     def _recorded(self) -> RecordedPass:
         recorded = Reducer(self.subject).record()
-        self.subject = self.subject.seen(recorded.attention)
+        self.subject = self.subject.with_attention(recorded.attention)
         return recorded
 
 

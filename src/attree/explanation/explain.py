@@ -165,7 +165,7 @@ def explain_subject(
     """
     resolved = resolve_protocol(protocol, subject.model)
     recorded = Reducer(subject).record()
-    subject = subject.seen(recorded.attention)
+    subject = subject.with_attention(recorded.attention)
     effects = Effects.of(subject, recorded)
     ids = subject.targets([target])
     check_defined(subject, ids)

@@ -91,9 +91,7 @@ class Reducer:
         self, subject: Subject, memory: int = REDUCTION_MEMORY, engines: tuple[type[ReductionEngine], ...] = ENGINES
     ) -> None:
         expect(isinstance(memory, int) and memory > 0, "memory", "a number of bytes > 0", memory)
-        _ = subject.outputs, subject.head  # found once, with the current weights
-        self.subject = subject.fresh()
-        self._shape = subject
+        self.subject = subject
         self._memory = memory
         self._choices = {deletes: EngineChoice(engines) for deletes in (False, True)}
         self._engines: dict[type[ReductionEngine], ReductionEngine] = {}
@@ -134,7 +132,7 @@ class Reducer:
         choice = self._choices[True]
         if choice.left[0] is not ExactReducer or len(choice.left) == 1 or is_known_to_delete(self.subject):
             return
-        if reads_other_edges(self._shape, self.subject.call.private(), again):
+        if reads_other_edges(self.subject, self.subject.call.private(), again):
             choice.give_up(NotRowwiseError(OTHER_EDGES))
 
     def record(self) -> RecordedPass:

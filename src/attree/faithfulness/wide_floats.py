@@ -119,8 +119,8 @@ class WideSubject:
             except ArgumentError:
                 raise
             except Exception as error:
-                subject = self._subject.fresh()
-                _ = subject.attention  # if the model fails anyway, its own error is raised here
+                subject = self._subject.with_current_weights()  # raises the model's own error, if it fails anyway
+                _ = subject.attention
                 self._is_narrow = True
                 if self._own_dtype(subject) == self._dtype:
                     raise
@@ -131,7 +131,7 @@ class WideSubject:
                     "attree.defaults.RESOLUTION_FLOAT32.",
                     stacklevel=2,
                 )
-        subject = self._subject.fresh()
+        subject = self._subject.with_current_weights()
         return ExactRun(subject, subject.attention, self._own_dtype(subject), nullcontext)
 
     def _wide(self) -> ExactRun:
@@ -140,18 +140,20 @@ class WideSubject:
         if self._converted is None:
             self._converted = call.changed(lambda kind, value: _as(value, self._dtype))
         # Converted arguments stay the same, only the weights are new.
-        subject = self._subject.on_call(widened(self._converted))
         context = WideFloats if self._dtype == torch.float64 else nullcontext
         with context():
-            attention = subject.attention
+            subject = self._subject.on_call(widened(self._converted))
+        attention = subject.attention
         output = attention.output
         if not self._is_checked:
-            usual = self._subject.fresh().output
+            usual = self._subject.with_current_weights().output
             if not isinstance(output, Tensor) or output.shape != usual.shape:
                 raise TypeError("its output has another shape")
             apart = difference(output, usual.to(output.dtype), usual.dtype)
-            if apart is not None and difference(self._subject.fresh().output, usual, usual.dtype) is None:
-                raise ValueError(f"its outputs differ by {apart:.2g}")
+            if apart is not None:
+                again = self._subject.with_current_weights().output
+                if difference(again, usual, usual.dtype) is None:
+                    raise ValueError(f"its outputs differ by {apart:.2g}")
             self._is_checked = True
         return ExactRun(subject, _narrow(attention, weight_dtype(call)), self._dtype, context)
 

@@ -140,7 +140,7 @@ class EffectConsistency(AttentionPenalty):
         with torch.no_grad(), torch.autocast(device, enabled=False):
             reducer = self._reducer(step)
             recorded = reducer.record()
-            subject = reducer.subject.seen(recorded.attention)
+            subject = reducer.subject.with_attention(recorded.attention)
             if not attention.graph.matches(subject.graph.original_edge_index, subject.graph.num_nodes):
                 raise UnsupportedModelError(
                     "Expected the training step to run on the edges of its batch for the penalty `effect`, but it ran "
@@ -155,9 +155,11 @@ class EffectConsistency(AttentionPenalty):
             order = torch.randperm(candidates.numel(), generator=step.generator(self.seed))[: self.targets]
             pairs = subject_pairs(subject, candidates[order.to(candidates.device)].sort().values)
             effect = recorded.reduce(pairs, resolve_protocol(self.protocol, step.model)).delta_pc
-            weights = subject.node_weights if subject.level == "graph" else None
-        is_graph = subject.level == "graph"
-        scored = Subject.of_attention(attention, subject.batch, weights) if is_graph else subject.seen(attention)
+            weights = subject.node_weights
+        if weights is None:
+            scored = subject.with_attention(attention)
+        else:
+            scored = Subject.of_attention(attention, subject.batch, weights)
         return 1 - correlation(GAtt().score_pairs(scored, pairs), effect)
 
     def _reducer(self, step: PenalizedStep) -> Reducer:

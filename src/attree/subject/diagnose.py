@@ -13,6 +13,7 @@ from attree.attention.eval_mode import eval_mode, score_tensor
 from attree.attention.locality import Locality, measure_locality
 from attree.attention.wiring import is_plain_stack
 from attree.errors import AttreeError
+from attree.subject.structure import RUNS_ON_ROWS, facts_of
 from attree.subject.subject import Subject
 
 
@@ -47,18 +48,20 @@ def bypass_of(subject: Subject, targets: Tensor | None = None, known: Collection
 
 def what_attention_misses(subject: Subject, bypass: Bypass) -> list[str]:
     """Return warnings if attention explains the predictions only in part; an empty list for most models."""
-    call, output = subject.call, _own_output(subject)
+    call = subject.call
     if call.features is None:
         return []
-    if (odd := odd_outputs(output)) is not None:
+    if (odd := odd_outputs(score_tensor(subject.attention.output))) is not None:
         return [odd]
+    sentences = [str(bypass)] if bypass.exists else []
+    if facts_of(call).get(RUNS_ON_ROWS):
+        return sentences
     locality = _locality_of(subject)
     # If outputs did not change with noise far away, they are not random, and no further run is needed.
     if locality is None or not locality.compared or not locality.local:
-        chance = random_outputs(subject.model, _run(subject), call.features, output)
+        chance = random_outputs(subject.model, _run(subject), call.features, _own_output(subject))
         if chance is not None:
             return [chance]
-    sentences = [str(bypass)] if bypass.exists else []
     if locality is None or locality.local:
         return sentences
     return [

@@ -66,10 +66,10 @@ class Head:
         """Whether `mode` and `return_type` are known."""
         return self.mode is not None and self.return_type is not None
 
-    def told_by(self, activation: str | None) -> Head:
+    def inferred_from(self, activation: str | None) -> Head:
         """Infer unknown attributes from the last function of the model, see `Attention.activation`.
 
-        >>> Head().told_by("sigmoid")
+        >>> Head().inferred_from("sigmoid")
         Head(mode='binary_classification', return_type='probs', label=None)
         """
         if self.return_type is not None or activation is None or self.mode == "regression":

@@ -15,7 +15,7 @@ from attree.attention.wiring import is_plain_stack
 from attree.errors import ArgumentError, expect
 from attree.subject.arguments import Kind
 from attree.subject.model_call import ModelCall
-from attree.subject.reading import DRAWS, nodes_read
+from attree.subject.reading import DRAWS, add_batch, nodes_read, without_unread_ids
 from attree.subject.roots import Level, OutputLevel
 from attree.subject.structure import facts_of
 
@@ -26,12 +26,31 @@ CHOSEN_ROWS = 4096
 """Maximum number of rows if the node of every row must be found: each needs a backward pass from the last layer."""
 
 
-def known_level(call: ModelCall) -> OutputLevel | None:
-    """Return the level that was found for an earlier call of the same structure; None if there was none."""
-    return facts_of(call).get("level") if call.convention is None else None
+def level_of(call: ModelCall, output: Any, level: Level | None = None) -> tuple[OutputLevel, ModelCall]:
+    """Return what the rows of an output belong to, and the call in the form in which it runs on parts of the graph.
+
+    Node ids that the model does not read leave the call. If the model takes the graph of each node, and the output
+    belongs to graphs, the call gets it. Experiments run only if no call of the same structure was seen before.
+
+    Args:
+        call: The call of the model.
+        output: The output of the call.
+        level: The level given by the caller; None infers it.
+
+    Raises:
+        ArgumentError: If the level is ambiguous, or if the output does not fit the given level.
+    """
+    if level in (None, "node") and call.convention is None and (cached := facts_of(call).get("level")) is not None:
+        return cached, call
+    call = without_unread_ids(call, output)
+    outputs = find_level(call, output, level)
+    _keep_level(call, outputs)
+    if outputs.batch is not None and call.batch is None:
+        call = add_batch(call, outputs.batch, output)
+    return outputs, call
 
 
-def keep_level(call: ModelCall, found: OutputLevel) -> None:
+def _keep_level(call: ModelCall, outputs: OutputLevel) -> None:
     """Keep the level of a call for later calls, if it cannot depend on the values of the arguments.
 
     This holds for one row per node, in order, if all tensors but the edges hold real numbers: integers and masks can
@@ -45,8 +64,8 @@ def keep_level(call: ModelCall, found: OutputLevel) -> None:
         part.is_floating_point() if isinstance(part, Tensor) else isinstance(part, bool | int | float | str | None)
         for part in parts
     )
-    if fixed and found.level == "node" and found.nodes is None:
-        facts_of(call)["level"] = found
+    if fixed and outputs.level == "node" and outputs.nodes is None:
+        facts_of(call)["level"] = outputs
 
 
 def find_level(call: ModelCall, output: Any, level: Level | None = None) -> OutputLevel:

@@ -20,6 +20,11 @@ LONGEST = 64
 DEEPEST = 4
 """Collections inside this many others are compared by identity: a list may contain itself."""
 
+RUNS_ON_ROWS = "runs on rows"
+"""The fact that a model gives the recorded outputs when it runs on single rows, between rows of noise: its outputs read
+nothing but what its layers reach, and they are not random. Engines that run on rows check it and add it.
+"""
+
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 _REGISTRIES = frozenset({"_parameters", "_buffers", "_modules", "training"})

@@ -1,9 +1,8 @@
-"""The subject of an explanation: one call of a model on a graph, the targets of its outputs, and their meaning."""
+"""The subject of an explanation: one call of a model on a graph, recorded in one forward pass."""
 
 from __future__ import annotations
 
-import copy
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,66 +13,47 @@ from attree.attention.capture import Attention, capture_run
 from attree.attention.eval_mode import eval_mode
 from attree.attention.graph import Graph
 from attree.attention.wiring import Wiring
-from attree.errors import ArgumentError, UnsupportedModelError, expect
+from attree.errors import ArgumentError, AttreeError, UnsupportedModelError, expect
 from attree.subject.binding import Call, bind_data
 from attree.subject.head import Head, check_output
-from attree.subject.level import find_level, keep_level, known_level
+from attree.subject.level import level_of
 from attree.subject.model_call import ModelCall
-from attree.subject.reading import add_batch, without_unread_ids
 from attree.subject.readout import Readout, check_readout, read_readout, readout_weights
 from attree.subject.roots import LEVELS, Level, OutputLevel, Roots, Targets
 
 
+@dataclass(frozen=True, eq=False)
 class Subject:
-    """The subject of an explanation: a call of a model on a graph. Attention is captured once, when it is first needed.
+    """The subject of an explanation: a call of a model on a graph, and what one recorded pass of it says.
 
-    A subject does not change: `seen` and `fresh` return another subject of the same call. Targets are nodes (node
-    level), pairs of nodes (edge level) or graphs of a batch (graph level). In a heterogeneous graph, target nodes are
-    numbered within the explained type, and `roots` converts them into ids of the union of all types.
+    The pass runs when the subject is made, with the weights of that moment. A subject never changes: `with_attention`
+    and `with_current_weights` return another one for other weights, with the same targets and the same meaning of the
+    outputs. What cannot be found out is stored as the error that says why, and raised when it is read: the targets of a
+    model are known even if its attention cannot be captured.
 
-    Args:
-        call: The call of the model; None if there is only attention, which is enough for some methods.
-        attention: The attention of the call, if it was captured already.
-        graph: The graph of the call, if it was built already.
-        batch: Only without a call: the graph of each node, if the targets are graphs.
-        level: What each row of the output belongs to: `node`, `edge` or `graph`; None infers it.
-        readout: Graph level: how nodes are pooled into a graph, `sum`, `mean`, `max` or one weight per node; None
-            infers it, see `read_readout`.
-        head: The meaning of the outputs; by default logits of classes, or one logit of a binary class.
+    Targets are nodes (node level), pairs of nodes (edge level) or graphs of a batch (graph level). In a heterogeneous
+    graph, target nodes are numbered within the explained type, and `roots` converts them into ids of the union of all
+    types.
+
+    Attributes:
+        graph: The graph of the call.
+        outputs: What each row of the output belongs to: a node, a pair of nodes, or a graph.
+        model_call: The call of a stand-in of the model; None if there is only attention.
+        returned: What the model returned in the recorded pass.
+        attention_or_error: The attention of the recorded pass, or why it could not be captured.
+        head_or_error: The meaning of the outputs, or why it could not be inferred.
+        readout: Graph level: how nodes are pooled into a graph; None reads it from the model.
+        node_weights: Graph level: the weight of each node in the readout, [num_nodes]; None at other levels.
     """
 
-    def __init__(
-        self,
-        call: ModelCall | None,
-        *,
-        attention: Attention | None = None,
-        graph: Graph | None = None,
-        batch: Tensor | None = None,
-        level: Level | None = None,
-        readout: Readout | None = None,
-        head: Head | None = None,
-    ) -> None:
-        check_readout(readout)
-        expect(level in (None, *LEVELS), "level", "'node', 'edge', 'graph' or None", level)
-        if call is None:
-            expect(attention is not None, "attention", "given if there is no model", None)
-            assert attention is not None
-            graph = attention.graph
-        elif graph is None:
-            graph = call.graph
-        else:
-            matches = graph.matches(call.edge_index, call.num_nodes)
-            expect(matches, "graph", "the graph of `edge_index`", "another graph")
-        assert graph is not None
-        self._call = None if call is None else call.private()
-        self.graph = graph
-        self.readout = readout
-        self._head = Head() if head is None else head
-        self._given_level = level
-        self._attention = attention
-        self._wiring = None if attention is None else attention.wiring
-        if call is None:
-            self.__dict__["outputs"] = OutputLevel("node") if batch is None else OutputLevel("graph", batch=batch)
+    graph: Graph
+    outputs: OutputLevel
+    model_call: ModelCall | None
+    returned: Any
+    attention_or_error: Attention | AttreeError
+    head_or_error: Head | AttreeError
+    readout: Readout | None = None
+    node_weights: Tensor | None = None
 
     @classmethod
     def of(
@@ -98,15 +78,16 @@ class Subject:
             *args: Further positional arguments of the model.
             graph: The graph of the call, if it was built already.
             level: What each row of the output belongs to: `node`, `edge` or `graph`; None infers it.
-            readout: Graph level: how nodes are pooled into a graph.
-            head: The meaning of the outputs.
+            readout: Graph level: how nodes are pooled into a graph: `sum`, `mean`, `max` or one weight per node; None
+                infers it, see `read_readout`.
+            head: The meaning of the outputs; by default logits of classes, or one logit of a binary class.
             node_type: The node type to explain, if the model returns several; a tensor is passed to the model.
             **kwargs: Further keyword arguments of the model.
         """
         if isinstance(node_type, Tensor):  # an argument of the model, as HEATConv has it
             node_type, kwargs = None, {**kwargs, "node_type": node_type}
         call = ModelCall.of(model, x, edge_index, *args, **kwargs).with_node_type(node_type)
-        return cls(call, graph=graph, level=level, readout=readout, head=head)
+        return cls.of_call(call, graph=graph, level=level, readout=readout, head=head)
 
     @classmethod
     def of_data(
@@ -132,19 +113,46 @@ class Subject:
             node_type: Heterogeneous graphs: the node type to explain, if the model returns several.
         """
         bound = bind_data(model, data, call).with_node_type(node_type)
-        return cls(bound, level=level, readout=readout, head=head)
+        return cls.of_call(bound, level=level, readout=readout, head=head)
+
+    @classmethod
+    def of_call(
+        cls,
+        call: ModelCall,
+        *,
+        graph: Graph | None = None,
+        level: Level | None = None,
+        readout: Readout | None = None,
+        head: Head | None = None,
+    ) -> Subject:
+        """Return the subject of a call; the arguments are those of `of`."""
+        check_readout(readout)
+        expect(level in (None, *LEVELS), "level", "'node', 'edge', 'graph' or None", level)
+        if graph is None:
+            graph = call.graph
+        else:
+            matches = graph.matches(call.edge_index, call.num_nodes)
+            expect(matches, "graph", "the graph of `edge_index`", "another graph")
+        call = call.private()
+        attention, returned = _recorded(call, graph, None)
+        outputs, call = level_of(call, returned, level)
+        meaning = _meaning(Head() if head is None else head, attention, returned)
+        return cls(graph, outputs, call, returned, attention, meaning, readout)._with_node_weights()
 
     @classmethod
     def of_attention(cls, attention: Attention, batch: Tensor | None = None, readout: Readout | None = None) -> Subject:
         """Return a subject without a model, for methods that only need attention; with `batch`, targets are graphs."""
-        return cls(None, attention=attention, batch=batch, readout=readout)
+        check_readout(readout)
+        outputs = OutputLevel("node") if batch is None else OutputLevel("graph", batch=batch)
+        subject = cls(attention.graph, outputs, None, attention.output, attention, Head(), readout)
+        return subject._with_node_weights()
 
     @property
     def call(self) -> ModelCall:
         """The model's call."""
-        if self._call is None:
+        if self.model_call is None:
             raise ArgumentError("Expected argument `subject` to have a model, but got one made of attention alone.")
-        return self._call
+        return self.model_call
 
     @property
     def model(self) -> nn.Module:
@@ -153,33 +161,43 @@ class Subject:
 
     @property
     def attention(self) -> Attention:
-        """The attention of the model; captured when it is first needed."""
-        if self._attention is None:
-            run, arguments = self.call.run, self.call.described
-            self._attention = capture_run(self.model, run, self.graph, self._wiring, arguments=arguments)
-            self._wiring = self._attention.wiring
-        return self._attention
+        """The attention of the recorded pass."""
+        if isinstance(self.attention_or_error, AttreeError):
+            raise self.attention_or_error
+        return self.attention_or_error
 
     @property
-    def wiring(self) -> Wiring | None:
-        """Which convolution calls are layers, and which layer feeds which; None if not known yet."""
-        return self._wiring
+    def head(self) -> Head:
+        """The meaning of the outputs, inferred from the outputs and the last function of the model."""
+        if isinstance(self.head_or_error, AttreeError):
+            raise self.head_or_error
+        return self.head_or_error
 
-    def seen(self, attention: Attention) -> Subject:
-        """Return this subject with attention that was captured in another pass of the same call.
+    @property
+    def output(self) -> Tensor:
+        """The output of the model: one row of numbers per target."""
+        check_output(self.returned)
+        output: Tensor = self.returned
+        return output
+
+    def with_attention(self, attention: Attention) -> Subject:
+        """Return this subject with attention of another pass of the same call, for a new stand-in of its model.
 
         If the attention lists all convolution calls, only layers are kept. If the factors of the layers change with the
-        weights of the model, attention is captured again when it is first needed.
+        weights of the model, the model runs once more to find them.
         """
-        if attention.wiring is None and self._wiring is not None:
-            if not self._wiring.is_fixed:
-                return self._again(None)
-            attention = attention.wired(self._wiring)
-        return self._again(attention)
+        wiring = self._wiring
+        if attention.wiring is None and wiring is not None:
+            if not wiring.is_fixed:
+                return self.with_current_weights()
+            attention = attention.wired(wiring)
+        call = None if self.model_call is None else self.model_call.private()
+        subject = replace(self, model_call=call, attention_or_error=attention, returned=attention.output)
+        return subject._with_node_weights()
 
-    def fresh(self) -> Subject:
-        """Return this subject without attention; it is captured with the current weights when it is first needed."""
-        return self._again(None)
+    def with_current_weights(self) -> Subject:
+        """Return this subject as recorded in a new pass, with the current weights and attributes of its model."""
+        return self.on_call(self.call.private())
 
     def on_model(self, model: nn.Module) -> Subject:
         """Return this subject with another model of the same structure, such as a copy with other weights."""
@@ -187,60 +205,26 @@ class Subject:
 
     def on_call(self, call: ModelCall) -> Subject:
         """Return this subject with another call of the same structure, such as one in another floating-point type."""
-        subject = self.fresh()
-        subject._call = call
-        return subject
-
-    def _again(self, attention: Attention | None) -> Subject:
-        """Return a copy of this subject with other attention; the level and the meaning of the outputs are kept."""
-        subject = copy.copy(self)
-        for depends_on_weights in ("_returned", "node_weights"):
-            subject.__dict__.pop(depends_on_weights, None)
-        subject._call = None if self._call is None else self._call.private()
-        subject._attention = attention
-        if attention is not None and attention.wiring is not None:
-            subject._wiring = attention.wiring
-        return subject
+        attention, returned = _recorded(call, self.graph, self._wiring)
+        subject = replace(self, model_call=call, attention_or_error=attention, returned=returned)
+        return subject._with_node_weights()
 
     @property
-    def output(self) -> Tensor:
-        """The output of the model, even if its attention cannot be captured."""
-        output = self._returned
-        check_output(output)
-        return output
+    def _wiring(self) -> Wiring | None:
+        """Which layer feeds which; None if attention could not be captured."""
+        return None if isinstance(self.attention_or_error, AttreeError) else self.attention_or_error.wiring
 
-    @cached_property
-    def _returned(self) -> Any:
-        """Return the model's output from the captured pass, or from a plain call if the capture is unsupported."""
-        try:
-            return self.attention.output
-        except UnsupportedModelError as error:
-            try:
-                with eval_mode(self.model), torch.no_grad():
-                    return self.call.run()
-            except Exception:
-                raise error from None
-
-    @cached_property
-    def head(self) -> Head:
-        """The meaning of the outputs, inferred from the outputs and the last function of the model."""
-        output = self.output  # captures attention if possible
-        activation = None if self._attention is None else self._attention.activation
-        return self._head.told_by(activation).resolve(output)
-
-    @cached_property
-    def outputs(self) -> OutputLevel:
-        """The level of the output: whether its rows belong to nodes, pairs of nodes or graphs."""
-        if self._given_level in (None, "node") and (known := known_level(self.call)) is not None:
-            return known
-        output = self._returned
-        call = without_unread_ids(self.call, output)
-        found = find_level(call, output, self._given_level)
-        keep_level(call, found)
-        if found.batch is not None and call.batch is None:
-            call = add_batch(call, found.batch, output)
-        self._call = call
-        return found
+    def _with_node_weights(self) -> Subject:
+        """Return this subject with the weights of its nodes in the readout, if its targets are graphs."""
+        batch, call, attention = self.batch, self.model_call, self.attention_or_error
+        if batch is None or isinstance(attention, AttreeError):
+            return self
+        fits = batch.shape == (self.graph.num_nodes,) and batch.dtype == torch.int64
+        expected = f"{self.graph.num_nodes} graph ids of dtype torch.int64, one per node"
+        expect(fits, "batch", expected, f"{tuple(batch.shape)} of {batch.dtype}")
+        calls = attention.calls
+        read = None if call is None else lambda: read_readout(call.model, call.run, batch, calls)
+        return replace(self, node_weights=readout_weights(self.readout, batch, attention.embedding, read))
 
     @property
     def level(self) -> Level:
@@ -291,21 +275,29 @@ class Subject:
             return Roots.at_pairs(ids, outputs.ends, dtype)
         if outputs.batch is None:
             return Roots.at_nodes(ids, dtype, self.nodes_of(ids), self.node_type)
-        batch, count = outputs.batch, self.graph.num_nodes
-        fits = batch.shape == (count,) and batch.dtype == torch.int64
-        expected = f"{count} graph ids of dtype torch.int64, one per node"
-        expect(fits, "batch", expected, f"{tuple(batch.shape)} of {batch.dtype}")
-        return Roots.at_graphs(ids, batch, self.node_weights)
+        if self.node_weights is None:
+            _ = self.attention  # raises: without the layers, the readout after them cannot be found
+        assert self.node_weights is not None
+        return Roots.at_graphs(ids, outputs.batch, self.node_weights)
 
-    @cached_property
-    def node_weights(self) -> Tensor:
-        """Graph level: the weight of each node in the readout, [num_nodes]."""
-        attention, batch, call = self.attention, self.batch, self._call
-        expect(batch is not None, "subject", "at graph level", f"one at {self.level} level")
-        assert batch is not None
 
-        def read() -> Tensor | None:
-            assert call is not None
-            return read_readout(call.model, call.run, batch, attention.calls)
+def _recorded(call: ModelCall, graph: Graph, wiring: Wiring | None) -> tuple[Attention | AttreeError, Any]:
+    """Run a call once; return its attention, or why it cannot be captured, and what the model returned."""
+    try:
+        attention = capture_run(call.model, call.run, graph, wiring, arguments=call.described)
+    except UnsupportedModelError as error:
+        try:
+            with eval_mode(call.model), torch.no_grad():
+                return error, call.run()
+        except Exception:
+            raise error from None
+    return attention, attention.output
 
-        return readout_weights(self.readout, batch, attention.embedding, None if call is None else read)
+
+def _meaning(head: Head, attention: Attention | AttreeError, output: Any) -> Head | AttreeError:
+    """Return the meaning of an output, or why it cannot be inferred."""
+    activation = None if isinstance(attention, AttreeError) else attention.activation
+    try:
+        return head.inferred_from(activation).resolve(output)
+    except AttreeError as error:
+        return error

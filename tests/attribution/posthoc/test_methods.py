@@ -282,7 +282,7 @@ def test_training_happens_once_for_the_present_weights(method: Any, monkeypatch:
     assert len(fits) == 1
     with torch.no_grad():
         net.convs[0].lin.weight.mul_(-1)
-    subject = subject.fresh()
+    subject = subject.with_current_weights()
     assert not torch.equal(method.attribute(subject, [0]).scores, first)
     assert len(fits) == 2
     twin = pickle.loads(pickle.dumps(method))

@@ -28,7 +28,7 @@ from attree.subject import ModelCall
 from attree.subject.arguments import Kind
 from attree.subject.part_check import NotRowwiseError
 from attree.subject.roots import OutputLevel
-from attree.subject.structure import facts_of
+from attree.subject.structure import RUNS_ON_ROWS, facts_of
 
 ENTERING = 2048
 """Approximate number of edges on which a convolution is compared with its algebra."""
@@ -77,7 +77,7 @@ class Checker:
         recording, traces = self._record(model, stages is None)
         with torch.no_grad():
             stages = self._compare(recording, traces, stages)
-        facts[key] = stages
+        facts[key], facts[RUNS_ON_ROWS] = stages, True
         return recording, stages
 
     def _record(self, model: RowModel, check: bool) -> tuple[Recording, Traces]:

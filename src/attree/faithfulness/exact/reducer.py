@@ -42,8 +42,7 @@ class ExactReducer(ReductionEngine):
 
     def __init__(self, subject: Subject, memory: int = REDUCTION_MEMORY) -> None:
         super().__init__(subject, memory)
-        outputs = subject.outputs  # first, because this may find out how the model is called
-        self._checker = Checker(Recorder(subject.call, subject.graph, memory), subject.graph, outputs)
+        self._checker = Checker(Recorder(subject.call, subject.graph, memory), subject.graph, subject.outputs)
         self._plan: ReductionPlan | None = None
 
     def record(self) -> ExactPass:
@@ -76,8 +75,7 @@ class ExactPass(ReductionPass):
     """
 
     def __init__(self, reducer: ExactReducer, recording: Recording, stages: Stages) -> None:
-        # The recorded output decides what outputs mean: the model need not run once more to find out.
-        super().__init__(reducer.subject.seen(recording.attention), recording.attention, recording.output)
+        super().__init__(reducer.subject, recording.attention, recording.output)
         self._reducer = reducer
         self.recording = recording
         self._stages = stages
