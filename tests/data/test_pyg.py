@@ -16,6 +16,7 @@ import attree
 from attree.data import NodeDataModule, PyG, PyGGraphs
 from attree.errors import ArgumentError, MissingDataError
 from attree.models import GAT
+from attree.runs.classes import build_run
 
 MOTIFS = {
     "graph_generator": "ba",
@@ -109,3 +110,18 @@ def test_truth_lies_within_reach_of_its_targets(tmp_path: Path) -> None:
     _, edges, _, _ = k_hop_subgraph(target, 2, data.graph.edge_index)
     true_edges = {tuple(edge) for edge in data.truth.edges_of(target).t().tolist()}
     assert true_edges & {tuple(edge) for edge in edges.t().tolist()}
+
+
+def test_a_run_that_names_a_loader_of_pyg_is_opened_only_with_leave(tmp_path: Path) -> None:
+    path = "attree.data.PyG"
+    config = {
+        "data": {"class_path": path, "init_args": {"dataset": "ExplainerDataset", "options": MOTIFS}},
+        "model": {
+            "class_path": "attree.models.NodeClassifier",
+            "init_args": {"net": {"class_path": "attree.models.GAT"}},
+        },
+    }
+    with pytest.raises(ArgumentError, match=r'it names attree.data.PyG. .* allow=\["attree.data.PyG"\]'):
+        build_run(config, tmp_path / "config.yaml")
+    data, _ = build_run(config, tmp_path / "config.yaml", [path])
+    assert isinstance(data, PyG)

@@ -37,6 +37,7 @@ class DatasetModule(LightningDataModule):
         class_names: Names of the classes, in order; None if they have none.
         node_types: Meaning of each column of one-hot node features, such as atoms; None for other features.
         unrecorded: Names of the arguments that are data rather than settings. Checkpoints do not save them.
+        runs_other_loaders: Whether an argument chooses the code that reads the files. Opening a run then needs leave.
     """
 
     name: str
@@ -44,6 +45,7 @@ class DatasetModule(LightningDataModule):
     class_names: Sequence[str] | None = None
     node_types: Sequence[str] | None = None
     unrecorded: ClassVar[tuple[str, ...]] = ()
+    runs_other_loaders: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__()

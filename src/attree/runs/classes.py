@@ -128,6 +128,7 @@ def _is_own(path: str) -> bool:
     member = _import(path)
     return (
         inspect.isclass(member)
+        and not getattr(member, "runs_other_loaders", False)
         and issubclass(member, nn.Module | LightningDataModule | AttentionPenalty)
         and member.__module__.partition(".")[0] == "attree"
     )

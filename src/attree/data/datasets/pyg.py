@@ -46,6 +46,8 @@ class PyG(InMemoryGraph):
         **sampling: Settings of neighbour sampling in training: see `NodeDataModule`.
     """
 
+    runs_other_loaders = True
+
     def __init__(
         self,
         dataset: str,
@@ -95,6 +97,8 @@ class PyGGraphs(InMemoryGraphs):
         root: Data folder (default: `$ATTREE_DATA`, or `data`); the files are in `<root>/pyg/<dataset>`, unless
             `options` has a `root`.
     """
+
+    runs_other_loaders = True
 
     def __init__(
         self,
