@@ -32,7 +32,7 @@ from torch_geometric.utils import to_undirected
 
 from attree.attention import Attention, capture_attention
 from attree.attribution import GAtt, stream_subgraphs
-from attree.io.progress import track
+from attree.io.terminal import track
 from attree.models import GAT
 
 NUM_NODES = 169_343

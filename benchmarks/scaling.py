@@ -26,8 +26,7 @@ from attree.data import neighbor_loader
 from attree.data.datasets.infection import directed_erdos_renyi
 from attree.faithfulness import PROTOCOLS, ExactReducer
 from attree.models import GAT
-from attree.report.looks import LOOKS, Look
-from attree.report.style import INK, MUTED, VERMILION, new_figure, panel_grid, plain_axes
+from attree.report.style import INK, LOOKS, MUTED, VERMILION, Look, new_figure, panel_grid, plain_axes
 from attree.subject import Subject
 from timing import best
 

@@ -68,8 +68,8 @@ def expect_int(value: Any, argument: str, at_least: int = 0, at_most: int | None
     """
     is_integer = isinstance(value, Integral) and not isinstance(value, bool)
     fits = is_integer and value >= at_least and (at_most is None or value <= at_most)
-    wanted = f"an integer >= {at_least}" if at_most is None else f"an integer in [{at_least}, {at_most}]"
-    expect(fits, argument, wanted, value)
+    expected = f"an integer >= {at_least}" if at_most is None else f"an integer in [{at_least}, {at_most}]"
+    expect(fits, argument, expected, value)
     return int(value)
 
 
@@ -105,13 +105,13 @@ def expect_number(
     low, high = (above if at_least is None else at_least), (below if at_most is None else at_most)
     if low is None or high is None:
         sign = ">" if at_least is None else ">="
-        wanted = "a finite number" if low is None else f"a number {sign} {low}"
+        expected = "a finite number" if low is None else f"a number {sign} {low}"
     else:
-        wanted = f"a number in {'(' if at_least is None else '['}{low}, {high}{')' if at_most is None else ']'}"
+        expected = f"a number in {'(' if at_least is None else '['}{low}, {high}{')' if at_most is None else ']'}"
     fits = _is_number(value) and math.isfinite(value)
     fits = fits and (at_least is None or value >= at_least) and (above is None or value > above)
     fits = fits and (at_most is None or value <= at_most) and (below is None or value < below)
-    expect(fits, argument, wanted, value)
+    expect(fits, argument, expected, value)
     return float(value)
 
 
@@ -188,14 +188,14 @@ def expect_list(value: Any, argument: str, kinds: type | tuple[type, ...], expec
     return items
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a suggestion for an error message about an unknown name; empty if no known name is similar.
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return a suggestion for an error message about an unknown name; empty if none of the names is similar.
 
     >>> did_you_mean("valdate", ["fit", "validate"])
     ' Did you mean `validate`?'
     >>> did_you_mean("xyz", ["fit", "validate"])
     ''
     """
-    by_spelling = {one.lower(): one for one in known}
-    found = get_close_matches(name.lower(), by_spelling, n=1)
-    return f" Did you mean `{by_spelling[found[0]]}`?" if found else ""
+    by_spelling = {candidate.lower(): candidate for candidate in names}
+    similar = get_close_matches(name.lower(), by_spelling, n=1)
+    return f" Did you mean `{by_spelling[similar[0]]}`?" if similar else ""

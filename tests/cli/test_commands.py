@@ -11,7 +11,7 @@ import pytest
 
 from attree import attribution, defaults, faithfulness
 from attree.cli import arguments
-from attree.cli.command_parser import word_list
+from attree.cli.arguments import word_list
 from attree.cli.commands import COMMANDS
 from attree.cli.internals import actions_of
 from helpers.cli import refusal

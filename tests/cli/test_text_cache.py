@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from attree.cli import main, text_cache
-from attree.cli.text_cache import MAX_TEXTS, cache_folder, show_cached, text_key
+from attree.cli import commands, main
+from attree.cli.commands import MAX_TEXTS, cache_folder, show_cached, text_key
 
 
 @pytest.fixture(autouse=True)
@@ -60,9 +60,9 @@ def test_the_key_is_all_that_determines_a_text(monkeypatch: pytest.MonkeyPatch) 
     keys = {text_key(["fit", "--help"]), text_key(["test", "--help"])}
     monkeypatch.setenv("COLUMNS", "77")
     keys.add(text_key(["fit", "--help"]))
-    monkeypatch.setattr(text_cache, "version", lambda name: "0.0.1")
+    monkeypatch.setattr(commands, "version", lambda name: "0.0.1")
     keys.add(text_key(["fit", "--help"]))
-    monkeypatch.setattr(text_cache, "config_names", lambda: ["another"])
+    monkeypatch.setattr(commands, "config_names", lambda: ["another"])
     keys.add(text_key(["fit", "--help"]))
     assert len(keys) == 5
     assert text_key(["fit", "--help"]) in keys
@@ -71,7 +71,7 @@ def test_the_key_is_all_that_determines_a_text(monkeypatch: pytest.MonkeyPatch) 
 def test_changed_code_has_another_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "package" / "cli"
     home.mkdir(parents=True)
-    monkeypatch.setattr(text_cache, "__file__", str(home / "text_cache.py"))
+    monkeypatch.setattr(commands, "__file__", str(home / "commands.py"))
     keys = []
     for name, text in (("a.py", "1"), ("a.py", "2"), ("b.py", "2")):
         (home / name).write_text(text)

@@ -13,7 +13,7 @@ from rich.table import Table
 
 import attree
 from attree.cli import main
-from attree.io.console import linked, plain_console, print_whole
+from attree.io.terminal import linked, plain_console, print_whole
 from helpers.cli import CONFIGS, TINY, command, fit, refusal
 from helpers.sweeps import FitHere
 

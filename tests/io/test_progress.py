@@ -13,7 +13,7 @@ from torch_geometric.nn import GAT
 
 import attree
 from attree.io import progress
-from attree.io.progress import LateBar, progress_bar
+from attree.io.terminal import LateBar, progress_bar
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from attree.paper import run
-from attree.paper.contents import CONTENTS
+from attree.paper.command import CONTENTS
 from attree.paper.tables import ITEMS
 from helpers.cli import command
 from helpers.processes import WarmCommand

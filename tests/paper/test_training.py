@@ -11,8 +11,7 @@ from attree.attention import Graph, capture_attention
 from attree.data import GraphDataModule, NodeDataModule
 from attree.errors import ArgumentError
 from attree.models import GraphClassifier
-from attree.paper.authors import AuthorsSuperGAT, reported_attention
-from attree.paper.net import Net, build, make_data, reproducible, train
+from attree.paper.net import AuthorsSuperGAT, Net, build, make_data, reported_attention, reproducible, train
 from helpers.graphs import NODES, messy_graph
 
 

@@ -16,11 +16,10 @@ from attree.attention import Attention, Graph
 from attree.attribution import ComputationTree
 from attree.errors import ArgumentError
 from attree.report.computation_tree import computation_tree
-from attree.report.grid_figures import heat_map_figure
 from attree.report.method_figures import MethodPoint, accuracy_runtime_figure
 from attree.report.pareto_figure import pareto_figure
 from attree.report.score_figures import deletion_curve, dpc_scatter, score_histogram
-from attree.report.sweep_figure import sweep_figure
+from attree.report.sweep_figures import heat_map_figure, sweep_figure
 
 
 def test_each_histogram_sums_to_one_over_its_own_pairs() -> None:

@@ -10,7 +10,7 @@ from matplotlib.markers import MarkerStyle
 from numpy.typing import NDArray
 
 from attree.attribution import METHODS
-from attree.report.looks import LOOKS, OWN_COLORS, OWN_MARKERS, method_looks
+from attree.report.style import LOOKS, OWN_COLORS, OWN_MARKERS, method_looks
 
 # Machado, Oliveira and Fernandes (2009): what linear RGB looks like to readers without one kind of cone.
 SIGHT = {

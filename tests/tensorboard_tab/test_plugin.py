@@ -13,7 +13,7 @@ from torch.utils.tensorboard import SummaryWriter
 from werkzeug.test import Client
 
 from attree.report.page import write_page
-from attree.tensorboard_tab.runs import MAX_BYTES, RunFiles
+from attree.tensorboard_tab.plugin import MAX_BYTES, RunFiles
 from helpers.explained import IMAGE, explained_model
 from helpers.logdirs import application, write_run
 

@@ -27,7 +27,7 @@ from attree.attribution.flows import frontier_bound
 from attree.attribution.gatt import FlowMethod
 from attree.attribution.result import Attribution
 from attree.errors import UnsupportedModelError, expect, expect_bool, expect_instance, expect_int, expect_memory
-from attree.io.progress import track
+from attree.io.terminal import track
 from attree.subject import ModelCall, Part
 from attree.subject.part_check import NotLocalError, check_local
 from attree.subject.roots import Roots, Targets, as_targets

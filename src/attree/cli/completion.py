@@ -22,7 +22,7 @@ from attree.cli.lightning_cli import DESCRIPTIONS, AttreeCLI
 from attree.cli.stop import StopSignal
 from attree.errors import expect
 from attree.io.config_files import config_names, sweep_names
-from attree.paper.contents import CONTENTS
+from attree.paper.command import CONTENTS
 
 SHELLS = {
     "bash": "",

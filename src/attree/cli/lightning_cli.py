@@ -23,8 +23,8 @@ from attree.cli.internals import HookedCLI
 from attree.cli.parser import AttreeParser
 from attree.cli.stop import StopBetweenBatches, StopSignal, exit_with_signal, is_first_process, was_interrupted
 from attree.errors import ArgumentError, UnsupportedModelError, expect
-from attree.io.console import next_command, plain_console
 from attree.io.files import write_npz
+from attree.io.terminal import next_command, plain_console
 from attree.report.logged_metrics import metrics_table
 from attree.runs.checkpoint import check_same_run, mismatch, nothing_left, read_checkpoint, resume_logger
 from attree.runs.classes import LINKS, foreign_classes, search_working_folder

@@ -22,7 +22,7 @@ from attree.evaluation.result import Evaluation
 from attree.evaluation.target_labels import TargetLabels, predicted_classes
 from attree.faithfulness import DEFAULT_PROTOCOLS, Protocols
 from attree.faithfulness.reduction import Progress
-from attree.io.progress import LateBar
+from attree.io.terminal import LateBar
 from attree.subject import Head, Subject
 from attree.subject.binding import Call
 from attree.subject.head import Mode, ReturnType, check_classes, check_labels, labels_of

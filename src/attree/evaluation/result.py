@@ -31,8 +31,8 @@ from attree.evaluation.target_labels import TargetLabels, one_line
 from attree.evaluation.verdict import Verdict
 from attree.evaluation.verdict_rules import judge
 from attree.faithfulness import ReductionProtocol
-from attree.io.console import in_notebook
 from attree.io.files import read_intervals, read_metrics, read_settings, write_metrics, write_text
+from attree.io.terminal import in_notebook
 from attree.metrics.functional.intervals import LEVEL, UNKNOWN, Interval
 from attree.subject import Subject
 from attree.subject.roots import Roots

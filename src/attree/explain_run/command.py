@@ -28,9 +28,8 @@ from attree.explain_run.rows import strongest_rows
 from attree.explain_run.summary import MOST_TARGETS, CallSummary, clear_summary
 from attree.explain_run.targets import ExplainedTargets, ExplainRequest
 from attree.faithfulness import Reducer, resolve_protocols
-from attree.io.console import linked, next_command, plain_console
 from attree.io.processes import stop_status, terminate_as_interrupt
-from attree.io.progress import LateBar
+from attree.io.terminal import LateBar, linked, next_command, plain_console
 from attree.report.selection import order_targets
 from attree.report.style import count
 from attree.runs.classes import foreign_classes, search_working_folder

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from attree.errors import ArgumentError
 from attree.io.files import write_text
 from attree.io.lock import FolderLock
-from attree.io.progress import progress_bar
+from attree.io.terminal import progress_bar
 from attree.io.workers import Claims, Worker
 
 MANIFEST = "_manifest.json"

@@ -18,8 +18,8 @@ from attree.evaluation.result_formats import target_noun
 from attree.explain_run.figures import draw_targets, draw_together
 from attree.explain_run.targets import ExplainedTargets
 from attree.faithfulness import Reducer, resolve_protocol
-from attree.io.console import print_whole
 from attree.io.files import read_metrics, replacing, write_text
+from attree.io.terminal import print_whole
 from attree.report.logged_metrics import print_results, read_curves
 from attree.report.page.content import MAX_TARGETS, page_content
 from attree.report.page.write import page_html

@@ -17,8 +17,8 @@ from attree.attribution import AttentionPath
 from attree.errors import expect_int, expect_path
 from attree.evaluation import Evaluation
 from attree.explanation.sentence import EdgeEffect, sentence_of
-from attree.io.console import in_notebook, plain_console
 from attree.io.files import replacing
+from attree.io.terminal import in_notebook, plain_console
 from attree.subject import Subject
 
 if TYPE_CHECKING:

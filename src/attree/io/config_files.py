@@ -23,17 +23,17 @@ def sweep_names() -> list[str]:
     return [path.stem for path in sorted((_folder() / "sweeps").glob(f"*{SUFFIX}"))]
 
 
-def find_config(given: str, beside: Path = Path()) -> str:
+def find_config(name: str, beside: Path = Path()) -> str:
     """Return the path of a shipped config, or of a local file of that name in `beside`; other values are unchanged."""
-    return _find(given, _folder(), config_names(), beside)
+    return _find(name, _folder(), config_names(), beside)
 
 
-def find_sweep(given: str) -> str:
+def find_sweep(name: str) -> str:
     """Return the path of a shipped sweep file, or of a local file of that name; other values are unchanged."""
-    return _find(given, _folder() / "sweeps", sweep_names(), Path())
+    return _find(name, _folder() / "sweeps", sweep_names(), Path())
 
 
-def config_hint(given: str, sweep: bool = False) -> str:
+def config_hint(path: str, sweep: bool = False) -> str:
     """Return a hint for an error message about a config or sweep file: the name that was probably meant.
 
     >>> config_hint("infectoin"), config_hint("configs/infection.yaml"), config_hint("mine.yaml")
@@ -41,19 +41,19 @@ def config_hint(given: str, sweep: bool = False) -> str:
     >>> config_hint("regularization")
     ' It is a sweep: attree sweep regularization'
     """
-    name = Path(given).stem
-    own, other = (sweep_names(), config_names()) if sweep else (config_names(), sweep_names())
-    if name in other:
+    name = Path(path).stem
+    names, others = (sweep_names(), config_names()) if sweep else (config_names(), sweep_names())
+    if name in others:
         return f" It is a config: attree fit --config {name}" if sweep else f" It is a sweep: attree sweep {name}"
-    return did_you_mean(name, own)
+    return did_you_mean(name, names)
 
 
 def read_shipped(name: str) -> str:
     """Return the text of a shipped config or sweep file."""
-    known = [*config_names(), *sweep_names()]
-    if name not in known:
-        hint = did_you_mean(Path(name).stem, known)
-        raise ArgumentError(f"Expected argument `NAME` to be one of {', '.join(known)}, but got {name!r}.{hint}")
+    names = [*config_names(), *sweep_names()]
+    if name not in names:
+        hint = did_you_mean(Path(name).stem, names)
+        raise ArgumentError(f"Expected argument `NAME` to be one of {', '.join(names)}, but got {name!r}.{hint}")
     parent = _folder() if name in config_names() else _folder() / "sweeps"
     return (parent / f"{name}{SUFFIX}").read_text(encoding="utf-8")
 
@@ -75,8 +75,8 @@ def _folder() -> Path:
     return installed if installed.is_dir() else package.parents[1] / "configs"
 
 
-def _find(given: str, folder: Path, names: list[str], beside: Path) -> str:
-    if given not in names:
-        return given
-    local = next((one for one in (given, f"{given}{SUFFIX}") if (beside / one).is_file()), None)
-    return local or str(folder / f"{given}{SUFFIX}")
+def _find(name: str, folder: Path, names: list[str], beside: Path) -> str:
+    if name not in names:
+        return name
+    local = next((file for file in (name, f"{name}{SUFFIX}") if (beside / file).is_file()), None)
+    return local or str(folder / f"{name}{SUFFIX}")

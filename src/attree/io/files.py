@@ -85,11 +85,9 @@ def zip_damage(path: Path) -> str | None:
     try:
         with zipfile.ZipFile(path) as archive:
             # No checksum covers the folder flag, and torch reads uninitialised memory for a file that has it.
-            marked = next(
-                (one.filename for one in archive.infolist() if one.file_size and one.external_attr & 0x10), None
-            )
-            wrong = archive.testzip() or marked
-        return None if wrong is None else f"{wrong} in it is not as it was written"
+            marked = [file.filename for file in archive.infolist() if file.file_size and file.external_attr & 0x10]
+            damaged = archive.testzip() or next(iter(marked), None)
+        return None if damaged is None else f"{damaged} in it is not as it was written"
     except Exception as error:  # damaged bytes raise any error
         return (str(error).splitlines() or [type(error).__name__])[0]
 

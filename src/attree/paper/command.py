@@ -1,12 +1,161 @@
-"""The command `attree paper`: list the paper's tables and figures, or make them."""
+"""The command `attree paper`, and the list of the paper's tables and figures: title, place, data and duration of each.
+
+This module imports no PyTorch, so that `attree paper list` and errors appear at once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from attree.errors import ArgumentError
-from attree.paper.contents import CONTENTS
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A table or figure of the paper, or several that are made from the same numbers.
+
+    Attributes:
+        title: What it shows, in a line.
+        place: Its place in the paper.
+        data: The datasets that it needs.
+        minutes: Approximate minutes that the quick and the full version take on two cores.
+    """
+
+    title: str
+    place: str
+    data: str
+    minutes: tuple[float, float]
+
+
+_CITATIONS = "Cora, CiteSeer, PubMed"
+_SYNTHETIC = "the authors' BA-Shapes and Infection, with their weights"
+_SOME_HEADS = "Cora (quick); Cora, CiteSeer, PubMed (full)"
+
+CONTENTS = {
+    "faithfulness": Entry(
+        "Faithfulness of GAtt, AvgAtt, uniform attention and random scores, GAT and GATv2: Pearson and AUROC",
+        "main table on faithfulness",
+        "Cora, CiteSeer, PubMed, Cornell, Texas, Wisconsin; Arxiv with its real features",
+        (5, 9),
+    ),
+    "faithfulness_gat": Entry(
+        "Faithfulness of GAT: all seven statistics", "appendix, full table of GAT", "as `faithfulness`", (3, 5)
+    ),
+    "faithfulness_gatv2": Entry(
+        "Faithfulness of GATv2: all seven statistics", "appendix, full table of GATv2", "as `faithfulness`", (3, 5)
+    ),
+    "explanation": Entry(
+        "Explanation accuracy of the ten methods, the GAtt variants and uniform attention",
+        "main table on explanation accuracy",
+        _SYNTHETIC,
+        (9, 10),
+    ),
+    "properties": Entry(
+        "Which methods have the proximity effect and the contribution adjustment",
+        "table of properties",
+        "none",
+        (0.1, 0.1),
+    ),
+    "ablation": Entry(
+        "GAtt, GAtt-sim, GAtt-avg and AvgAtt of GATs: Pearson with dPC",
+        "table of the ablation study",
+        _CITATIONS,
+        (3, 5),
+    ),
+    "ablation_full": Entry(
+        "GAtt, GAtt-sim, GAtt-avg and AvgAtt of GATs: mean of all seven statistics",
+        "appendix, full table of the ablation study",
+        _CITATIONS,
+        (3, 5),
+    ),
+    "case_studies": Entry(
+        "GAtt, its variants and AvgAtt on the paper's target nodes, GAT and GATv2",
+        "figure of the case study, and appendix",
+        _SYNTHETIC,
+        (0.5, 0.5),
+    ),
+    "trees": Entry(
+        "Subgraph and computation tree of node 27 of Infection, 2 layers",
+        "figure of the computation tree",
+        "the authors' Infection, with their weights",
+        (0.1, 0.1),
+    ),
+    "supergat": Entry(
+        "SuperGAT-MX, SuperGAT-SD and the authors' SuperGAT-MX: all seven statistics",
+        "appendix, table of SuperGAT",
+        "Cora",
+        (2, 7),
+    ),
+    "supergat_cases": Entry(
+        "Case studies of both SuperGATs: node 600 of BA-Shapes and node 2 of Infection",
+        "appendix, case studies of SuperGAT",
+        "the authors' BA-Shapes and Infection",
+        (2, 2),
+    ),
+    "multihead": Entry(
+        "GATs of 1, 2, 4 and 8 heads: Pearson with dPC",
+        "appendix, table of multi-head attention",
+        _SOME_HEADS,
+        (1, 45),
+    ),
+    "head_selection": Entry(
+        "One head per layer instead of their mean: standard deviation over all choices",
+        "appendix, table of single heads",
+        _SOME_HEADS,
+        (0.5, 8),
+    ),
+    "regularization": Entry(
+        "Weight decay and attention dropout against faithfulness and accuracy",
+        "appendix, figure on regularisation",
+        "Cora",
+        (1, 3),
+    ),
+    "graph_level": Entry(
+        "GATs of three layers with sum readout: AUROC of changed predictions",
+        "appendix, table of graph-level tasks",
+        "MUTAG, HIN",
+        (0.5, 1),
+    ),
+    "proximity": Entry(
+        "Distance of an edge from the target against its occurrences in the computation tree",
+        "appendix, table of the proximity effect",
+        "all datasets",
+        (0.5, 3),
+    ),
+    "runtime_gatt": Entry(
+        "GAtt by the rooted subtree, in matrix form, in batches, and by attree",
+        "appendix, figure on calculations of GAtt",
+        "the authors' Infection, with their weights",
+        (0.5, 10),
+    ),
+    "runtime": Entry(
+        "Seconds that every method takes for all targets", "appendix, table of runtimes", _SYNTHETIC, (9, 10)
+    ),
+    "accuracy_runtime": Entry(
+        "Explanation accuracy against runtime", "appendix, accuracy-runtime figure", _SYNTHETIC, (9, 10)
+    ),
+    "histograms": Entry(
+        "Scores of edges whose reduction changes the prediction, and of the others",
+        "appendix, histograms of dP, GAT and GATv2",
+        "Cora, CiteSeer, PubMed; Arxiv with its real features",
+        (0.5, 1),
+    ),
+    "datasets": Entry(
+        "Nodes, edges, features, classes and targets of the datasets",
+        "appendix, tables of datasets",
+        "all node-level datasets",
+        (0.2, 0.2),
+    ),
+    "training": Entry(
+        "Epochs, widths, rates and test accuracies",
+        "appendix, table of training details",
+        "all node-level datasets; Arxiv with its real features",
+        (5, 10),
+    ),
+}
+"""Every item of `attree paper` by the name that users type, in the order of the paper."""
 
 
 def paper(

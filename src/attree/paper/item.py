@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from attree.errors import expect
 from attree.faithfulness.protocol import protocol_names
 from attree.paper.cells import Cell, CellContext, Result
-from attree.paper.contents import CONTENTS, Entry
+from attree.paper.command import CONTENTS, Entry
 from attree.paper.net import DATASETS, MODELS
 
 

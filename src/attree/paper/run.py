@@ -11,9 +11,8 @@ from time import perf_counter
 from rich.console import Console
 
 from attree.errors import AttreeError, MissingDataError
-from attree.io.console import plain_console
 from attree.io.processes import end_worker_with_parent, stop_status, terminate_as_interrupt
-from attree.io.progress import item_bar
+from attree.io.terminal import item_bar, plain_console
 from attree.paper.cells import Cell, CellContext, Result
 from attree.paper.item import ItemInputs, Options, Report
 from attree.paper.render import write_report, write_summary

@@ -20,7 +20,6 @@ from attree.attribution import method_label, subgraph_pairs
 from attree.errors import expect, expect_int
 from attree.evaluation.target_labels import one_line
 from attree.report.graph_drawing import draw_edges, draw_nodes, sketch
-from attree.report.looks import method_looks, method_title
 from attree.report.selection import DrawnPart, left_out, strength_of
 from attree.report.style import (
     BLUE,
@@ -32,6 +31,8 @@ from attree.report.style import (
     SMALL_SIZE,
     count,
     grid_shape,
+    method_looks,
+    method_title,
     new_figure,
     panel_grid,
     picture_axes,

@@ -69,8 +69,8 @@ def _from_table(path: Path) -> dict[str, Points]:
     curves = {}
     for name in table.columns.drop("step"):
         if pd.api.types.is_numeric_dtype(table[name]):
-            known = table[["step", name]].dropna().drop_duplicates("step", keep="last").sort_values("step")
-            curves[str(name)] = [(int(step), float(value)) for step, value in known.to_numpy()]
+            defined = table[["step", name]].dropna().drop_duplicates("step", keep="last").sort_values("step")
+            curves[str(name)] = [(int(step), float(value)) for step, value in defined.to_numpy()]
     return curves
 
 
@@ -118,8 +118,8 @@ def metrics_table(
         meanings.append(f"measured on {num_targets} target{'' if num_targets == 1 else 's'}; others give other numbers")
     if num_true_targets is not None:
         meanings.append(truth_note(num_true_targets))
-    known = {} if intervals is None else intervals
-    if known:
+    interval_of = {} if intervals is None else intervals
+    if interval_of:
         meanings.append("\N{PLUS-MINUS SIGN}: half of the 95 % interval, when targets are drawn anew")
     caption = "\n".join([*meanings, "   ".join(f"{name} {value:.4g}" for name, value in sorted(others.items()))])
     # Without lines between columns, five methods with their intervals fit 80 columns.
@@ -135,7 +135,9 @@ def metrics_table(
         for statistic in (statistic for other, statistic in rows if other == protocol):
             label = METRIC_LABELS.get(statistic, statistic)
             names = [MetricName(method, statistic, protocol) for method in by_method]
-            table.add_row(label, *(_cell(by_method[name.method].get(name), known.get(str(name))) for name in names))
+            table.add_row(
+                label, *(_cell(by_method[name.method].get(name), interval_of.get(str(name))) for name in names)
+            )
         table.add_section()
     return table
 

@@ -16,12 +16,13 @@ from attree.attribution import method_label
 from attree.errors import expect
 from attree.evaluation.names import OF_CLASSES, MetricName
 from attree.evaluation.result import Evaluation
-from attree.report.looks import Look, method_looks
 from attree.report.style import (
     FAINT,
     INK,
     MUTED,
     SMALL_SIZE,
+    Look,
+    method_looks,
     new_figure,
     note_undefined,
     panel_grid,

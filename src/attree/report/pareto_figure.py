@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from attree.attribution import method_label
 from attree.errors import expect
-from attree.report.looks import Look, method_looks
 from attree.report.score_figures import is_random_method
 from attree.report.style import (
     BLUE,
@@ -23,12 +22,14 @@ from attree.report.style import (
     INK,
     MUTED,
     SMALL_SIZE,
+    Look,
+    method_looks,
     new_figure,
     note_undefined,
     plain_axes,
     plain_legend,
 )
-from attree.report.sweep_figure import SETTING, axis_label, method_of, metric_rows, setting_names
+from attree.report.sweep_figures import SETTING, axis_label, method_of, metric_rows, setting_names
 
 STRENGTH_COLORS = LinearSegmentedColormap.from_list("attree_strength", ["#F7E8B5", "#7FCDBB", "#2C7FB8", "#081D58"])
 """From pale (the first setting) to dark (the last). The lightness falls steadily, so it also works in grey print."""

@@ -16,13 +16,14 @@ from torch import Tensor
 from attree.attribution import METHODS, method_label
 from attree.errors import expect, expect_int
 from attree.metrics.functional import auroc, pearson
-from attree.report.looks import method_looks, method_title
 from attree.report.style import (
     FAINT,
     MUTED,
     SMALL_SIZE,
     count,
     grid_shape,
+    method_looks,
+    method_title,
     new_figure,
     panel_grid,
     plain_axes,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attree.explain_run.command import evaluate_targets, open_targets
-from attree.io.console import plain_console
+from attree.io.terminal import plain_console
 from attree.report.page.live import LiveModel
 from attree.report.page.write import page_html
 from attree.runs.classes import search_working_folder

@@ -13,10 +13,9 @@ from rich.console import Console
 from rich.text import Text
 
 from attree.errors import ArgumentError, did_you_mean, expect
-from attree.io.console import plain_console
 from attree.io.lock import FolderLock
 from attree.io.processes import stop_status, terminate_as_interrupt
-from attree.io.progress import item_bar
+from attree.io.terminal import item_bar, plain_console
 from attree.report.style import count
 from attree.sweep.plan import Plan
 from attree.sweep.read_plan import load_plan

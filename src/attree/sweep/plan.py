@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from attree.report.sweep_figure import SETTING
+from attree.report.sweep_figures import SETTING
 
 SWEEP, SEED, RUN = "sweep", "seed", "run"
 

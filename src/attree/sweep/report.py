@@ -22,7 +22,7 @@ from attree.evaluation.names import PREFIX, MetricName
 from attree.faithfulness import PROTOCOLS
 from attree.report.plain_page import PagePart, plain_page, plain_table
 from attree.report.style import count
-from attree.report.sweep_figure import SETTING, metric_title
+from attree.report.sweep_figures import SETTING, metric_title
 from attree.sweep.plan import RUN, SEED, SWEEP
 from attree.sweep.results import BEST, FRONT, NUM_RUNS, ParetoFront, parameter_columns, setting_text
 

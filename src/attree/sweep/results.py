@@ -25,7 +25,7 @@ from attree.io.files import write_text
 from attree.io.yaml_files import read_yaml
 from attree.report.pareto_figure import pareto_front
 from attree.report.style import count
-from attree.report.sweep_figure import SETTING, method_of
+from attree.report.sweep_figures import SETTING, method_of
 from attree.sweep.plan import COLUMNS, RUN, SEED, SWEEP, Direction, Plan, Point, Run, Settings, short_names, value_text
 from attree.sweep.run import folder_of_run, is_marked, metrics_of_run
 from attree.sweep.study import FINGERPRINT, SweepStudy

@@ -12,13 +12,12 @@ from rich.console import Console
 
 from attree.callbacks.metric_texts import accuracy_names
 from attree.callbacks.tensorboard import write_figures_run
-from attree.io.console import print_whole
 from attree.io.files import replacing, write_text
-from attree.report.grid_figures import grid_curves_figure, heat_map_figure
+from attree.io.terminal import print_whole
 from attree.report.method_figures import over_uniform_figure, over_uniform_pairs
 from attree.report.pareto_figure import frontier_figure, pareto_figure
 from attree.report.style import count
-from attree.report.sweep_figure import SETTING, sweep_figure
+from attree.report.sweep_figures import SETTING, grid_curves_figure, heat_map_figure, sweep_figure
 from attree.sweep.plan import RUN, SEED, SWEEP, Block, Direction, Plan, value_text
 from attree.sweep.report import frontier_table, importance_table, row_name, summary_tables, sweep_page
 from attree.sweep.results import (

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from attree.attention import Graph
-from attree.report.page.layout import hops, place, spacing
+from attree.report.page.target import hops, place, spacing
 from attree.report.selection import DrawnPart
 
 GRAPHS = {

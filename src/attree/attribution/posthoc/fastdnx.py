@@ -15,7 +15,7 @@ from attree.attribution.pairs import Pairs
 from attree.attribution.posthoc.frozen_model import Predictions, differentiable
 from attree.attribution.posthoc.trained_method import TrainedMethod
 from attree.errors import UnsupportedModelError, expect_int, expect_number
-from attree.io.progress import progress_bar
+from attree.io.terminal import progress_bar
 from attree.subject import Subject
 from attree.subject.roots import Roots
 from attree.tensors.limits import WALK_MEMORY, chunk_bounds, exact_dtype

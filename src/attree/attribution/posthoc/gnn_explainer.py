@@ -14,7 +14,7 @@ from attree.attribution.posthoc.mask_method import MaskMethod
 from attree.attribution.posthoc.masked_run import MaskedRun
 from attree.attribution.posthoc.target_copies import TargetCopies
 from attree.errors import UnsupportedModelError, expect_bool, expect_int, expect_number, expect_seed
-from attree.io.progress import counted
+from attree.io.terminal import counted
 from attree.tensors.limits import exact_dtype
 
 EPSILON = 1e-15

@@ -19,7 +19,7 @@ from attree.attribution.posthoc.masked_run import MaskedRun, masked_run
 from attree.attribution.posthoc.target_copies import TargetCopies, target_copies
 from attree.attribution.result import Attribution
 from attree.errors import expect_bool
-from attree.io.progress import progress_bar
+from attree.io.terminal import progress_bar
 from attree.subject import Subject
 from attree.subject.part_check import NotLocalError
 from attree.subject.roots import Targets

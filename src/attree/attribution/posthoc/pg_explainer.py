@@ -16,7 +16,7 @@ from attree.attribution.posthoc.masked_run import MaskedRun, masked_run
 from attree.attribution.posthoc.target_copies import TargetCopies, target_copies
 from attree.attribution.posthoc.trained_method import TrainedMethod
 from attree.errors import UnsupportedModelError, expect_bool, expect_int, expect_number
-from attree.io.progress import progress_bar
+from attree.io.terminal import progress_bar
 from attree.subject import Subject
 from attree.subject.part_check import NotLocalError
 

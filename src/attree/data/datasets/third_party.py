@@ -27,8 +27,8 @@ from torch_geometric.io import planetoid
 
 from attree.data.datasets.array_files import RefusedPickle, load_array_pickle
 from attree.errors import MissingDataError
-from attree.io.console import plain_console
 from attree.io.files import zip_damage
+from attree.io.terminal import plain_console
 
 T = TypeVar("T")
 

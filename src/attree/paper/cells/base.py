@@ -13,9 +13,8 @@ import torch
 from torch import nn
 
 from attree.data import GraphDataModule, NodeDataModule
-from attree.paper.authors import load_authors_gat
 from attree.paper.cache import Cache, code_hash, data_hash, libraries
-from attree.paper.net import Net, accuracy, make_data, make_model, reproducible, train
+from attree.paper.net import Net, accuracy, load_authors_gat, make_data, make_model, reproducible, train
 
 
 class CellContext:

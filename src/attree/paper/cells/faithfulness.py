@@ -19,9 +19,8 @@ from attree.faithfulness import reduce_attention, resolve_protocol
 from attree.metrics.functional import faithfulness_statistics, kendall, pearson, spearman
 from attree.metrics.functional.influence import faithfulness_influences
 from attree.metrics.functional.intervals import Interval, interval_of
-from attree.paper.authors import AuthorsSuperGAT, reported_attention
 from attree.paper.cells.base import CellContext, NetCell, Result
-from attree.paper.net import held_out
+from attree.paper.net import AuthorsSuperGAT, held_out, reported_attention
 from attree.subject import Subject
 from attree.subject.roots import Targets
 

@@ -1,6 +1,6 @@
 """The tables and figures of the paper: the cells that each needs, and how it is made from their results."""
 
-from attree.paper.contents import CONTENTS
+from attree.paper.command import CONTENTS
 from attree.paper.item import Item
 from attree.paper.tables import datasets, explanation, faithfulness, figures, other_networks
 

@@ -13,7 +13,7 @@ from attree.paper.net import PLANETOID, Net
 from attree.paper.printed_numbers import add_printed
 from attree.paper.tables.faithfulness import SHOWN, faithfulness_cell, under_authors_protocol
 from attree.paper.tables.rows import KEYS, agreement, beside_paper, faithfulness_rows, over_seeds
-from attree.report.sweep_figure import SETTING, sweep_figure
+from attree.report.sweep_figures import SETTING, sweep_figure
 
 HEADS = (1, 2, 4, 8)
 

@@ -56,24 +56,24 @@ class LiveModel:
         Returns:
             The class probabilities `now` and `then`; for a regression, both numbers as `value`.
         """
-        known, graph = self._targets.numel(), self._subject.graph
-        expect(_is_index(target, known), "target", f"an integer in [0, {known})", target)
-        listed = isinstance(edges, list | tuple) and all(_is_index(edge, graph.num_edges) for edge in edges)
-        expect(listed, "edges", f"a list of integers in [0, {graph.num_edges})", edges)
+        num_targets, graph = self._targets.numel(), self._subject.graph
+        expect(_is_index(target, num_targets), "target", f"an integer in [0, {num_targets})", target)
+        are_edges = isinstance(edges, list | tuple) and all(_is_index(edge, graph.num_edges) for edge in edges)
+        expect(are_edges, "edges", f"a list of integers in [0, {graph.num_edges})", edges)
         expect(len(edges) <= MOST_EDGES, "edges", f"at most {MOST_EDGES:,}", len(edges))
         if not isinstance(protocol, str) or protocol not in self._protocols:
             raise ArgumentError(f"Expected argument `protocol` to be one of {', '.join(self._protocols)}.")
-        chosen = torch.tensor(sorted(set(edges)), dtype=torch.int64, device=graph.device)
-        sets = Rows(torch.tensor([0, chosen.numel()], device=graph.device), chosen)
+        edge_ids = torch.tensor(sorted(set(edges)), dtype=torch.int64, device=graph.device)
+        sets = Rows(torch.tensor([0, edge_ids.numel()], device=graph.device), edge_ids)
         owner = torch.zeros(1, dtype=torch.int64, device=graph.device)
-        own = self._targets[target : target + 1]
+        node = self._targets[target : target + 1]
         with self._lock:
-            then = self._pass.reduce_sets(own, owner, sets, resolve_protocol(protocol, self._subject.model))
-        head, row = self._subject.head, self._subject.rows(own)
+            then = self._pass.reduce_sets(node, owner, sets, resolve_protocol(protocol, self._subject.model))
+        head, row = self._subject.head, self._subject.rows(node)
         now = self._subject.output[row].to(then.dtype)
         measured = head.measured(self._subject.output)
-        kept = None if measured is None else measured[row]
-        before, after = head.logits(now, kept), head.logits(then, kept)
+        label = None if measured is None else measured[row]
+        before, after = head.logits(now, label), head.logits(then, label)
         if head.mode == "regression":
             return {"value": [float(before), float(after)]}
         return {"now": before.softmax(-1)[0].tolist(), "then": after.softmax(-1)[0].tolist()}

@@ -1,4 +1,4 @@
-"""The content of a page for one target: its neighbourhood with layout, scores and effects."""
+"""The content of a page for one target: its neighbourhood with scores and effects, and the layout of it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import breadth_first_order, shortest_path
 from torch import Tensor
 
 from attree.attention import Attention
 from attree.evaluation import Evaluation
 from attree.faithfulness import Reduction
-from attree.report.page.layout import hops, place, spacing
 from attree.report.selection import DrawnPart, left_out, strength_of
 from attree.tensors.arrays import Bools, Floats, Ints
 
@@ -59,10 +60,10 @@ class Explained:
         is_true = np.zeros(end - begin, dtype=bool) if self.is_true is None else self.is_true[begin:end]
         whole = DrawnPart.of(pairs.graph, pairs.edges[begin:end].cpu().numpy(), is_true, roots[0] if roots else None)
         scores = {name: _floats(values[begin:end]) for name, values in self.evaluation.pair_scores.items()}
-        strength = np.stack([strength_of(one) for one in scores.values()])
-        kept = whole.choose(strength, self.max_edges)
-        part = whole.only(kept)
-        places = kept + begin
+        strength = np.stack([strength_of(values) for values in scores.values()])
+        edges_on_page = whole.choose(strength, self.max_edges)
+        part = whole.only(edges_on_page)
+        places = edges_on_page + begin
         positions = place(part)
         about = self.evaluation.about
         first = 0 if is_node or about.first_nodes is None else int(about.first_nodes[position])
@@ -88,8 +89,8 @@ class Explained:
             "source": packed(part.source, "u2"),
             "destination": packed(part.destination, "u2"),
             "truth": packed(part.is_true, "u1") if part.is_true.any() else None,
-            "scores": {name: packed(values[kept], "f4") for name, values in scores.items()},
-            "effects": {name: _effect(one, places) for name, one in self.evaluation.reductions.items()},
+            "scores": {name: packed(values[edges_on_page], "f4") for name, values in scores.items()},
+            "effects": {name: _effect(reduction, places) for name, reduction in self.evaluation.reductions.items()},
             "layers": self._layers(part),
             "treeSize": self._tree_size(whole),
             "wholeNodes": len(whole.nodes),
@@ -100,11 +101,11 @@ class Explained:
 
     def roots(self, position: int) -> list[int]:
         """Return the nodes that a target's prediction is read from; none for a graph, or if they are unknown."""
-        pairs, known = self.evaluation.pairs, self.evaluation.about.roots
-        if known is not None:
-            return list(dict.fromkeys(known[position].tolist()))
-        is_own = pairs.num_layers is not None and pairs.level == "node" and pairs.graph.types is None
-        return [int(pairs.targets[position])] if is_own else []
+        pairs, roots = self.evaluation.pairs, self.evaluation.about.roots
+        if roots is not None:
+            return list(dict.fromkeys(roots[position].tolist()))
+        is_node_id = pairs.num_layers is not None and pairs.level == "node" and pairs.graph.types is None
+        return [int(pairs.targets[position])] if is_node_id else []
 
     def _names(self, nodes: Ints) -> list[str] | None:
         """Return names of nodes of a batch or of a typed graph; None if the page has one list for all targets."""
@@ -120,8 +121,8 @@ class Explained:
             return None
         ids = torch.as_tensor(edges)
         place = graph.types.type_of_edges(ids.clamp(max=max(graph.num_proper_edges - 1, 0)))
-        found: Ints = torch.where(ids < graph.num_proper_edges, place, len(graph.types.edge_types)).numpy()
-        return found
+        relation: Ints = torch.where(ids < graph.num_proper_edges, place, len(graph.types.edge_types)).numpy()
+        return relation
 
     @cached_property
     def _weights(self) -> list[Tensor]:
@@ -204,3 +205,117 @@ def packed(values: ArrayLike, kind: str) -> dict[str, str]:
     """
     array = np.ascontiguousarray(values, dtype=TYPES[kind])
     return {kind: base64.b64encode(array.tobytes()).decode("ascii")}
+
+
+STEPS = 60
+PULL = 6.0
+"""Weight of distances to the target relative to other distances. It makes hops show as rings."""
+
+
+def place(part: DrawnPart) -> Floats:
+    """Return positions in [-1, 1] x [-1, 1], [n, 2], so that distances on screen follow distances in the graph.
+
+    This minimises the energy of Kamada and Kawai's layout by majorisation (Gansner, Koren and North, 2004), which takes
+    milliseconds; a general optimiser takes seconds. The start is a tree around the target, so the result is
+    deterministic. The target stays in the middle.
+    """
+    size = len(part.nodes)
+    if size == 1:
+        return np.zeros((1, 2))
+    steps = _distances(part)
+    root = part.target if part.target is not None else int(steps.max(axis=1).argmin())
+    weights = 1.0 / np.maximum(steps, 1.0) ** 2
+    if part.target is not None:
+        weights[root] *= PULL
+        weights[:, root] *= PULL
+    np.fill_diagonal(weights, 0.0)
+    positions = _majorise(_tree_around(part, root), steps, weights)
+    if part.target is not None:
+        positions = positions - positions[root]
+    else:
+        positions = positions - (positions.max(axis=0) + positions.min(axis=0)) / 2
+    axes = np.linalg.svd(positions, full_matrices=False)[2]
+    axes *= np.where(axes[:, :1] < 0, -1.0, 1.0)  # the signs of singular vectors are arbitrary
+    positions = positions @ axes.T  # the longer side becomes horizontal
+    return positions / np.abs(positions).max()
+
+
+def spacing(positions: Floats) -> float:
+    """Return the 20 % quantile of the distances between nearest neighbours. The page sizes nodes by it."""
+    if len(positions) == 1:
+        return 1.0
+    gaps = _lengths(positions)
+    np.fill_diagonal(gaps, np.inf)
+    return float(np.quantile(gaps.min(axis=1), 0.2))
+
+
+def _distances(part: DrawnPart) -> Floats:
+    """Return the distance between any two nodes; between components, the longest distance plus two."""
+    size = len(part.nodes)
+    links = csr_matrix((np.ones(len(part.edges)), (part.source, part.destination)), shape=(size, size))
+    steps: Floats = shortest_path(links, directed=False, unweighted=True)
+    apart = steps[np.isfinite(steps)].max() + 2.0
+    steps[~np.isfinite(steps)] = apart
+    return steps
+
+
+def _tree_around(part: DrawnPart, root: int) -> Floats:
+    """Return start positions: one ring around the root per hop. The angle of a branch is proportional to its leaves."""
+    size = len(part.nodes)
+    links = csr_matrix((np.ones(len(part.edges)), (part.source, part.destination)), shape=(size, size))
+    order, parents = breadth_first_order(links, root, directed=False, return_predecessors=True)
+    children: list[list[int]] = [[] for _ in range(size)]
+    ends = np.ones(size)
+    for node in order[1:].tolist():
+        children[int(parents[node])].append(node)
+    for node in order[::-1].tolist():
+        if children[node]:
+            ends[node] = sum(ends[child] for child in children[node])
+    begin, width, radius = np.zeros(size), np.zeros(size), np.zeros(size)
+    width[root] = 2 * np.pi
+    for node in order.tolist():
+        reached = begin[node]
+        for child in children[node]:
+            begin[child], width[child] = reached, width[node] * ends[child] / ends[node]
+            radius[child] = radius[node] + 1.0
+            reached += width[child]
+    angle = begin + width / 2
+    apart = np.setdiff1d(np.arange(size), order)  # nodes that are not connected to the root
+    angle[apart] = np.linspace(0.0, 2 * np.pi, len(apart), endpoint=False)
+    radius[apart] = radius.max() + 2.0
+    return radius[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
+
+
+def _majorise(positions: Floats, steps: Floats, weights: Floats) -> Floats:
+    """Minimise the energy, the sum of weights * (length - steps)^2, by at most `STEPS` steps of majorisation."""
+    laplacian = np.diag(weights.sum(axis=1)) - weights
+    # The energy depends on differences only. Fixing one node at the origin makes the system regular.
+    inverse = np.linalg.inv(laplacian[1:, 1:])
+    pulls = weights * steps
+    for _ in range(STEPS):
+        ratio = pulls / np.maximum(_lengths(positions), 1e-9)
+        np.fill_diagonal(ratio, 0.0)
+        forces = ratio.sum(axis=1)[:, None] * positions - ratio @ positions
+        moved = np.vstack([np.zeros((1, 2)), inverse @ forces[1:]])
+        moved = moved - moved.mean(axis=0)
+        if np.abs(moved - (positions - positions.mean(axis=0))).max() < 1e-3:
+            return moved
+        positions = moved
+    return positions
+
+
+def _lengths(positions: Floats) -> Floats:
+    squares = (positions**2).sum(axis=1)
+    products = squares[:, None] + squares[None] - 2.0 * positions @ positions.T
+    lengths: Floats = np.sqrt(np.maximum(products, 0.0))
+    return lengths
+
+
+def hops(part: DrawnPart) -> Ints:
+    """Return the distance from each node to the target along the edges; -1 without a path or a target."""
+    if part.target is None:
+        return np.full(len(part.nodes), -1, dtype=np.int64)
+    size = len(part.nodes)
+    backward = csr_matrix((np.ones(len(part.edges)), (part.destination, part.source)), shape=(size, size))
+    steps = shortest_path(backward, unweighted=True, indices=part.target)
+    return np.where(np.isfinite(steps), steps, -1).astype(np.int64)
