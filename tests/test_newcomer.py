@@ -23,7 +23,7 @@ from torch_geometric.nn import GAT
 
 import attree
 from attree.cli import main
-from attree.io import progress
+from attree.io import terminal
 from attree.sweep.read_plan import load_plan
 from attree.sweep.run import FINGERPRINT_FILE, METRICS_FILE, folder_of_run
 from attree.sweep.summary import draw_figures
@@ -78,8 +78,8 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
     printed, bars = {}, io.StringIO()  # bars as a terminal shows them, from the first moment
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(progress, "SHOWN_AFTER", 0.0)
-        patch.setattr(progress, "plain_console", lambda **_: Console(file=bars, force_terminal=True, width=100))
+        patch.setattr(terminal, "SHOWN_AFTER", 0.0)
+        patch.setattr(terminal, "plain_console", lambda **_: Console(file=bars, force_terminal=True, width=100))
         exec(blocks(HEAD, "python")[0], names)
         for title, text in TASKS.items():
             with contextlib.redirect_stdout(io.StringIO()) as out:

@@ -12,7 +12,6 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GAT
 
 import attree
-from attree.io import progress
 from attree.io.terminal import LateBar, progress_bar
 
 
@@ -25,8 +24,8 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
         assert options["stderr"]
         return Console(file=out, force_terminal=True, _environ={"TERM": "xterm"}, width=100)
 
-    monkeypatch.setattr(progress, "plain_console", console)
-    monkeypatch.setattr(progress, "SHOWN_AFTER", 0.0)
+    monkeypatch.setattr("attree.io.terminal.plain_console", console)
+    monkeypatch.setattr("attree.io.terminal.SHOWN_AFTER", 0.0)
     return out
 
 
@@ -56,14 +55,14 @@ def test_a_bar_goes_when_the_work_fails(terminal: io.StringIO) -> None:
 
 
 def test_what_is_quick_shows_no_bar(terminal: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "SHOWN_AFTER", 60.0)
+    monkeypatch.setattr("attree.io.terminal.SHOWN_AFTER", 60.0)
     with progress_bar("Counting", 4) as advance:
         advance(1)
     assert terminal.getvalue() == ""
 
 
 def test_where_nobody_looks_there_is_no_bar(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(progress, "SHOWN_AFTER", 0.0)
+    monkeypatch.setattr("attree.io.terminal.SHOWN_AFTER", 0.0)
     with progress_bar("Counting", 4) as advance:
         advance(1)
         assert LateBar._shown is None

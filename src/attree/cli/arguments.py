@@ -56,20 +56,20 @@ class CommandParser(argparse.ArgumentParser):
 
     def _sentence(self, message: str) -> str:
         """Return argparse's error message as a sentence in attree's form; unknown messages stay unchanged."""
-        if found := re.match(r"unrecognized arguments: (-\S+)", message):
-            name = found[1].partition("=")[0]
+        if match := re.match(r"unrecognized arguments: (-\S+)", message):
+            name = match[1].partition("=")[0]
             return f"There is no argument `{name}`.{did_you_mean(name, self._options)}"
-        if found := re.match(r"unrecognized arguments: (.*)", message):
-            return f"Expected nothing after the arguments of {self.prog}, but got {found[1]!r}."
-        if found := re.match(r"the following arguments are required: (.*)", message):
-            return f"Expected `{found[1].replace(', ', '` and `')}` to be given: see {self.prog} --help."
-        if found := re.match(r"argument (\S+): invalid choice: (.*?) \(choose from (.*)\)", message):
-            choices = found[3].replace("'", "").replace(", ", " or ")
-            return f"Expected argument `{_without_dashes(found[1])}` to be {choices}, but got {found[2]}."
-        if found := re.match(r"argument (\S+): (to be .*)", message):
-            return f"Expected argument `{_without_dashes(found[1])}` {found[2]}"
-        if found := re.match(r"argument (\S+): expected one argument", message):
-            return f"Expected argument `{_without_dashes(found[1])}` to have a value, but got none."
+        if match := re.match(r"unrecognized arguments: (.*)", message):
+            return f"Expected nothing after the arguments of {self.prog}, but got {match[1]!r}."
+        if match := re.match(r"the following arguments are required: (.*)", message):
+            return f"Expected `{match[1].replace(', ', '` and `')}` to be given: see {self.prog} --help."
+        if match := re.match(r"argument (\S+): invalid choice: (.*?) \(choose from (.*)\)", message):
+            choices = match[3].replace("'", "").replace(", ", " or ")
+            return f"Expected argument `{_without_dashes(match[1])}` to be {choices}, but got {match[2]}."
+        if match := re.match(r"argument (\S+): (to be .*)", message):
+            return f"Expected argument `{_without_dashes(match[1])}` {match[2]}"
+        if match := re.match(r"argument (\S+): expected one argument", message):
+            return f"Expected argument `{_without_dashes(match[1])}` to have a value, but got none."
         return message
 
 
@@ -133,8 +133,8 @@ instructive targets.""",
         help="ids and ranges (2,44,100-110), random:20, errors (misclassified; errors:20 draws some), truth (with true "
         "edges; truth:20), or all (default: random:20)",
     )
-    named = ", ".join(f"{name} ({label})" for name, (label, _) in ALL_METHODS.items())
-    parser.add_list("--methods", None, f"of {named} ({_DEFAULT_METHODS})")
+    methods = ", ".join(f"{name} ({label})" for name, (label, _) in ALL_METHODS.items())
+    parser.add_list("--methods", None, f"of {methods} ({_DEFAULT_METHODS})")
     _add_protocols_and_allow(parser, "of {}, or none for scores only")
     parser.add_argument("--out", type=Path, default=None, help="folder to write to (default: RUN/explain)")
     parser.add_argument("--overwrite", action="store_true", help="replace the files of another call in the folder")

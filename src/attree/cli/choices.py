@@ -23,11 +23,14 @@ def subclasses(module: ModuleType, base: type, without: type | tuple[()] = ()) -
         base: The base class.
         without: Leave out subclasses of this class.
     """
-    classes = [getattr(module, name) for name in sorted(module.__all__)]
-    found = [one for one in classes if inspect.isclass(one) and issubclass(one, base) and one is not base]
-    found = [one for one in found if not issubclass(one, without)]
-    leaves = [one for one in found if not any(issubclass(other, one) and other is not one for other in found)]
-    return {one.__name__: f"{module.__name__}.{one.__name__}" for one in leaves}
+    exported = [getattr(module, name) for name in sorted(module.__all__)]
+    classes = [
+        kind
+        for kind in exported
+        if inspect.isclass(kind) and issubclass(kind, base) and kind is not base and not issubclass(kind, without)
+    ]
+    leaves = [kind for kind in classes if not any(issubclass(other, kind) and other is not kind for other in classes)]
+    return {kind.__name__: f"{module.__name__}.{kind.__name__}" for kind in leaves}
 
 
 CHOICES: dict[str, tuple[str, dict[str, str]]] = {
@@ -114,13 +117,12 @@ def class_options(*keys: str) -> dict[str, tuple[str, ...]]:
     >>> class_options()["model.net.heads"], class_options()["model.readout"]
     (('GAT', 'GATv2', 'HGT', 'HeteroGAT', 'SuperGAT'), ('GraphClassifier',))
     """
-    found: dict[str, list[str]] = {}
+    owners: dict[str, list[str]] = {}
     for key in keys or CHOICES:
         for class_name, path in CHOICES[key][1].items():
             for argument in _arguments(import_object(path)):
-                owners = found.setdefault(f"{PREFIXES[key]}.{argument}", [])
-                owners.append(class_name)
-    return {option: tuple(owners) for option, owners in found.items()}
+                owners.setdefault(f"{PREFIXES[key]}.{argument}", []).append(class_name)
+    return {option: tuple(class_names) for option, class_names in owners.items()}
 
 
 def import_object(path: str) -> Any:
@@ -133,13 +135,12 @@ def import_object(path: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def _arguments(one: type) -> list[str]:
+def _arguments(kind: type) -> list[str]:
     """Return the names of the arguments of a class and its bases in attree, without arguments that take a class."""
-
-    named = [
+    arguments = [
         argument
-        for base in inspect.getmro(one)
+        for base in inspect.getmro(kind)
         if base.__module__.startswith("attree.") and "__init__" in vars(base)
         for argument in inspect.signature(base).parameters
     ]
-    return [name for name in dict.fromkeys(named) if name not in CHOICES]
+    return [name for name in dict.fromkeys(arguments) if name not in CHOICES]

@@ -52,14 +52,14 @@ class Command:
     function: str
     parser: Callable[[], CommandParser] | None = None
 
-    def run(self, given: list[str], **more: Any) -> int:
+    def run(self, typed: list[str], **more: Any) -> int:
         """Run the command and return its exit status.
 
         Args:
-            given: The arguments after `attree`.
+            typed: The arguments after `attree`.
             **more: Further arguments of the function that have no option on the command line.
         """
-        arguments = None if self.parser is None else vars(self.parser().parse_args(given[1:]))
+        arguments = None if self.parser is None else vars(self.parser().parse_args(typed[1:]))
         module, _, name = self.function.partition(":")
         try:
             function = getattr(import_module(module), name)
@@ -68,9 +68,9 @@ class Command:
             if package not in EXTRAS:
                 raise
             raise MissingPackageError(
-                f"`attree {given[0]}` needs the package {package}: pip install 'attree[{EXTRAS[package]}]'"
+                f"`attree {typed[0]}` needs the package {package}: pip install 'attree[{EXTRAS[package]}]'"
             ) from error
-        return int(function(given, **more) if arguments is None else function(**arguments, **more))
+        return int(function(typed, **more) if arguments is None else function(**arguments, **more))
 
 
 EXTRAS = {"optuna": "sweep", "pyarrow": "parquet"}
@@ -141,18 +141,18 @@ def main(args: list[str] | None = None) -> None:
         args: The arguments after `attree`; None takes those of the process.
     """
     end_with_parent()
-    given = sys.argv[1:] if args is None else list(args)
-    first = given[0] if given else ""
+    typed = sys.argv[1:] if args is None else list(args)
+    first = typed[0] if typed else ""
     if first in ("-h", "--help", "help"):
         print(HELP)
     elif first == "--version":
         print(f"attree {__version__}")
-    elif first in COMMANDS or (first.startswith("-") and not COMMANDS.keys().isdisjoint(given)):
+    elif first in COMMANDS or (first.startswith("-") and not COMMANDS.keys().isdisjoint(typed)):
         with one_line_errors():
             name = first if first in COMMANDS else "fit"  # options of LightningCLI may come before its command
-            command = partial(COMMANDS[name].run, given)
-            if _is_cached(name, given):
-                show_cached(given, command)
+            command = partial(COMMANDS[name].run, typed)
+            if _is_cached(name, typed):
+                show_cached(typed, command)
             status = command()
             if COMMANDS[name].parser is not None:
                 raise SystemExit(status)
@@ -161,27 +161,25 @@ def main(args: list[str] | None = None) -> None:
         fail(f"Expected a command ({', '.join(COMMANDS)}), {got}")
 
 
-def _is_cached(name: str, given: list[str]) -> bool:
+def _is_cached(name: str, typed: list[str]) -> bool:
     """Whether the output is cached: it takes seconds to make, and depends only on the installed code."""
-    if given[1:] in (["-h"], ["--help"]):
+    if typed[1:] in (["-h"], ["--help"]):
         return COMMANDS[name].parser is None
     return name == "completion"
 
 
 def configs(name: str | None) -> int:
     """Print one of the configs, or a list of all, and return the exit status."""
-    print(_config_list() if name is None else read_shipped(name), end="")
-    return 0
-
-
-def _config_list() -> str:
-
+    if name is not None:
+        print(read_shipped(name), end="")
+        return 0
     parts = {"attree fit --config NAME": config_names(), "attree sweep NAME": sweep_names()}
     width = max(len(name) for names in parts.values() for name in names)
     lines = []
     for command, names in parts.items():
         lines += [f"{command}", *(f"  {name:<{width}}  {first_sentence(read_shipped(name))}" for name in names), ""]
-    return "\n".join([*lines, "attree configs NAME prints one.\n"])
+    print("\n".join([*lines, "attree configs NAME prints one."]))
+    return 0
 
 
 PACKAGES = ("docstring-parser", "jsonargparse", "lightning", "shtab", "torch", "torch-geometric", "typeshed-client")
@@ -222,8 +220,8 @@ def show_cached(arguments: Sequence[str], command: Callable[[], object]) -> NoRe
 
 def cache_folder() -> Path:
     """Return the folder of the cache: `$XDG_CACHE_HOME/attree`, or `~/.cache/attree`."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(given if os.path.isabs(given) else os.path.expanduser("~/.cache"), "attree")
+    folder = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(folder if os.path.isabs(folder) else os.path.expanduser("~/.cache"), "attree")
 
 
 def text_key(arguments: Sequence[str]) -> str:
@@ -249,5 +247,5 @@ def _store(path: Path, text: str) -> None:
     from attree.io.files import write_text  # imports NumPy
 
     write_text(path, text)
-    for old in sorted(path.parent.glob("*.txt"), key=lambda one: one.stat().st_mtime)[:-MAX_TEXTS]:
+    for old in sorted(path.parent.glob("*.txt"), key=lambda file: file.stat().st_mtime)[:-MAX_TEXTS]:
         old.unlink(missing_ok=True)

@@ -14,10 +14,9 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
 from lightning.pytorch.cli import LightningArgumentParser
 
-from attree.cli import internals
 from attree.cli.choices import CHOICES, PREFIXES, class_options
 from attree.cli.commands import COMMANDS
-from attree.cli.internals import actions_of, type_of
+from attree.cli.internals import actions_of, command_parsers, type_of
 from attree.cli.lightning_cli import DESCRIPTIONS, AttreeCLI
 from attree.cli.stop import StopSignal
 from attree.errors import expect
@@ -74,13 +73,13 @@ def script() -> str:
     options: dict[str, list[str]] = {}
     values: dict[str, list[str]] = {}
     for command, parser in all_parsers().items():
-        own = {option: found for action in actions_of(parser) for option, found in _words(action)}
+        values_of = {option: words for action in actions_of(parser) for option, words in _words(action)}
         if command in DESCRIPTIONS:
-            own.update(_class_options())
-        options[command] = [option for option in own if option.startswith("--")]
-        for option, found in own.items():
-            if found:
-                values.setdefault(_quoted(found), []).append(f'"{command} {option}"')
+            values_of.update(_class_options())
+        options[command] = [option for option in values_of if option.startswith("--")]
+        for option, words in values_of.items():
+            if words:
+                values.setdefault(_quoted(words), []).append(f'"{command} {option}"')
     positionals = {
         "sweep": sweep_names(),
         "configs": [*config_names(), *sweep_names()],
@@ -89,10 +88,10 @@ def script() -> str:
     }
     return SCRIPT.format(
         commands="|".join(COMMANDS),
-        values="\n".join(f"  {'|'.join(places)}) words={found} ;;" for found, places in values.items()),
+        values="\n".join(f"  {'|'.join(places)}) words={words} ;;" for words, places in values.items()),
         front=_quoted([*COMMANDS, "--help", "--version"]),
-        options="\n".join(f"      {command}) words={_quoted(found)} ;;" for command, found in options.items()),
-        positionals="\n".join(f"      {command}) words={_quoted(found)} ;;" for command, found in positionals.items()),
+        options="\n".join(f"      {command}) words={_quoted(words)} ;;" for command, words in options.items()),
+        positionals="\n".join(f"      {command}) words={_quoted(words)} ;;" for command, words in positionals.items()),
     )
 
 
@@ -108,14 +107,14 @@ def training_parsers() -> dict[str, argparse.ArgumentParser]:
     try:
         _ParserOnly([], StopSignal())
     except _Built as built:
-        return {name: one for name, one in internals.command_parsers(built.parser).items() if name in DESCRIPTIONS}
+        return {name: parser for name, parser in command_parsers(built.parser).items() if name in DESCRIPTIONS}
     raise AssertionError("LightningCLI parses its arguments")
 
 
 class _Built(Exception):
     """Carries the finished parser out of LightningCLI's constructor."""
 
-    def __init__(self, parser: Any) -> None:
+    def __init__(self, parser: LightningArgumentParser) -> None:
         self.parser = parser
 
 
@@ -143,8 +142,8 @@ def _values(kind: Any) -> Iterator[str]:
     elif get_origin(kind) is Literal:
         yield from (str(value) for value in get_args(kind))
     elif get_origin(kind) in (Union, UnionType):
-        for one in get_args(kind):
-            yield from _values(one)
+        for option in get_args(kind):
+            yield from _values(option)
 
 
 def _class_options() -> Iterator[tuple[str, list[str]]]:

@@ -55,7 +55,7 @@ def _ignore_writer(failure: threading.ExceptHookArgs) -> None:
         threading.__excepthook__(failure)
 
 
-def own_error(error: BaseException) -> AttreeError | None:
+def attree_error(error: BaseException) -> AttreeError | None:
     """Return the attree error that caused an exception, even if other libraries wrapped it; None if there is none."""
     seen: set[int] = set()  # an exception that was raised again in another thread can be its own context
     cause: BaseException | None = error
@@ -78,7 +78,7 @@ def user_message(error: BaseException) -> str | None:
     >>> user_message(KeyError("a bug")) is None
     True
     """
-    ours = own_error(error)
+    ours = attree_error(error)
     if ours is not None:
         return str(ours)
     text = str(error)
@@ -98,7 +98,6 @@ def user_message(error: BaseException) -> str | None:
 
 def raised_on_purpose(error: BaseException, packages: tuple[str, ...] | None = None) -> bool:
     """Whether a `raise` statement in one of these packages raised an exception. None means any package but attree."""
-
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next

@@ -142,18 +142,18 @@ class AttreeCLI(HookedCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Create the trainer with attree's callbacks: progress bar, stop on signals, saved config and checkpoint."""
-        made = self.config_init[self.config.subcommand]
-        config = made.trainer
-        given = config.get("callbacks") or []
-        callbacks: list[Callback] = list(given) if isinstance(given, list) else [given]
-        has_bar = any(isinstance(one, ProgressBar) for one in callbacks)
+        objects = self.config_init[self.config.subcommand]
+        config = objects.trainer
+        of_user = config.get("callbacks") or []
+        callbacks: list[Callback] = list(of_user) if isinstance(of_user, list) else [of_user]
+        has_bar = any(isinstance(callback, ProgressBar) for callback in callbacks)
         if config.get("enable_progress_bar") is not False and not has_bar:
             callbacks.append(EpochProgress())
         callbacks.append(StopBetweenBatches(self.stop))
         if not config.get("fast_dev_run"):
             callbacks.append(SaveConfig(self.config_text))
         if config.get("enable_checkpointing") is not False:  # Lightning refuses both at once
-            callbacks.append(made.checkpoint)
+            callbacks.append(objects.checkpoint)
         try:
             return super().instantiate_trainer(callbacks=callbacks, **kwargs)
         except Exception as error:
@@ -177,9 +177,9 @@ class AttreeCLI(HookedCLI):
     def _print_next_command(self, folder: Path) -> None:
         """Print the command that explains this run, if it has explanations and a checkpoint."""
         trainer: Any = self.trainer
-        latest = next((one.latest for one in trainer.callbacks if isinstance(one, ExplainCallback)), None)
+        explainers = [callback for callback in trainer.callbacks if isinstance(callback, ExplainCallback)]
         needed = (folder / "config.yaml", folder / "checkpoints" / "last.ckpt")
-        if latest is not None and all(path.is_file() for path in needed):
+        if explainers and explainers[0].latest is not None and all(path.is_file() for path in needed):
             foreign = foreign_classes(yaml.safe_load(self.config_text))
             allow = ["--allow", ",".join(foreign)] if foreign else []
             line = next_command("attree", "explain", folder, "--targets", "random:20", *allow)

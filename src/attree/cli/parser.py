@@ -17,7 +17,7 @@ from lightning.pytorch.cli import LightningArgumentParser
 from torch import optim
 
 from attree.cli.choices import CHOICES, class_options, expand_arguments, expand_config, names
-from attree.cli.failure import fail, own_error
+from attree.cli.failure import attree_error, fail
 from attree.cli.internals import HelpFormatterMixin, actions_of, command_parsers, grouped_actions
 from attree.errors import did_you_mean, expect
 from attree.io.config_files import config_hint
@@ -39,13 +39,13 @@ MAX_SUGGESTIONS = 3
 """Maximum number of suggestions for an unknown option."""
 
 
-def one_sentence(message: str, options: Iterable[str] = (), given: Sequence[str] = ()) -> str:
+def one_sentence(message: str, options: Iterable[str] = (), typed: Sequence[str] = ()) -> str:
     r"""Reduce a message of jsonargparse to one line: the argument, the expected value and the given value.
 
     Args:
         message: The message.
         options: Dotted names of all options of the command, for suggestions.
-        given: The arguments as typed, because jsonargparse names options of classes only by their last word.
+        typed: The arguments as typed, because jsonargparse names options of classes only by their last word.
 
     >>> one_sentence('Parser key "lr":\n  Expected a <class \'float\'>. Got value: fast')
     "Expected argument `lr` to be a number, but got 'fast'."
@@ -53,23 +53,23 @@ def one_sentence(message: str, options: Iterable[str] = (), given: Sequence[str]
     'There is no argument `--model.lrr`. Did you mean `--model.lr`?'
     """
     text = " ".join(line.strip(" -") for line in message.splitlines() if line.strip(" -"))
-    sentence = _unknown_option(text, list(options), given)
+    sentence = _unknown_option(text, list(options), typed)
     for explain in (_class, _union, _wrong_type, _required, _config):
         sentence = sentence or explain(text)
     return sentence or text
 
 
-def _unknown_option(text: str, options: list[str], given: Sequence[str]) -> str | None:
+def _unknown_option(text: str, options: list[str], typed: Sequence[str]) -> str | None:
     """Return the message for an unknown option or config key."""
-    if found := re.match(r"unrecognized arguments: --([\w.+-]+)", text):
-        name = found[1]
-    elif found := re.search(r"(?:(?:Group|Subcommand) '([\w.]+)' does not accept option|Option) '([\w.-]+)'", text):
-        group = "" if found[1] in (None, "fit", "validate", "test", "predict") else f"{found[1]}."
-        name = f"{group}{found[2]}"
+    if match := re.match(r"unrecognized arguments: --([\w.+-]+)", text):
+        name = match[1]
+    elif match := re.search(r"(?:(?:Group|Subcommand) '([\w.]+)' does not accept option|Option) '([\w.-]+)'", text):
+        group = "" if match[1] in (None, "fit", "validate", "test", "predict") else f"{match[1]}."
+        name = f"{group}{match[2]}"
     else:
         return None
-    typed = [one[2:].partition("=")[0] for one in given if one.startswith("--")]
-    full = next((one for one in typed if one == name or one.endswith(f".{name}")), None)
+    typed_names = [argument[2:].partition("=")[0] for argument in typed if argument.startswith("--")]
+    full = next((typed_name for typed_name in typed_names if f".{typed_name}".endswith(f".{name}")), None)
     dashes = "" if full is None else "--"
     name = (full or name).replace(".init_args.", ".")
     return f"There is no argument `{dashes}{name}`.{_suggestions(name, options, dashes)}"
@@ -77,14 +77,14 @@ def _unknown_option(text: str, options: list[str], given: Sequence[str]) -> str 
 
 def _suggestions(name: str, options: list[str], dashes: str) -> str:
     """Return a sentence that suggests full names for an unknown option; empty if no option is similar."""
-    own = class_options()
+    owners = class_options()
     if name.partition(".")[0] in ("optimizer", "lr_scheduler"):
         return f" See --{name.partition('.')[0]}.help with the class's name."
-    if name in own:
-        return f" It is an argument of {' and '.join(own[name])}, which was not chosen here."
+    if name in owners:
+        return f" It is an argument of {' and '.join(owners[name])}, which was not chosen here."
     prefix, _, last = name.rpartition(".")
     by_last: dict[str, list[str]] = {}  # full names by their last word
-    for option in dict.fromkeys([*options, *own]):
+    for option in dict.fromkeys([*options, *owners]):
         by_last.setdefault(option.rpartition(".")[2], []).append(option)
     beside = [word for word, paths in by_last.items() if f"{prefix}.{word}".removeprefix(".") in paths]
     words = [last] if last in by_last else get_close_matches(last, beside, n=1) or get_close_matches(last, by_last, n=2)
@@ -97,21 +97,21 @@ def _suggestions(name: str, options: list[str], dashes: str) -> str:
 def _class(text: str) -> str | None:
     """Return the message for a class that cannot be found or has the wrong type."""
     key = re.match(r'Parser key "([\w.]+)"', text)
-    given = (
+    class_path = (
         re.search(r"Problem with given class_path '([^']*)'", text)
         or re.search(r"Expected a path but (\S+) either", text)
         or re.search(r"Expected a dot import path string: (\S+)", text)
     )
-    if key is None or given is None:
+    if key is None or class_path is None:
         return None
-    name, last = given[1], key[1].removesuffix(".class_path").rpartition(".")[2]
+    name, last = class_path[1], key[1].removesuffix(".class_path").rpartition(".")[2]
     if reason := _import_failure(name):
         return f"{name} of argument `{last if last in CHOICES else key[1]}` cannot be imported: {reason}"
     if refused := re.search(r"(?:the following arguments are required: \S+|Import of '?\S+ failed)", text):
         return f"{name} of argument `{key[1]}` cannot be used: {refused[0]}."
     if last in CHOICES:
-        what, own = CHOICES[last]
-        hint = did_you_mean(name.rpartition(".")[2], own)
+        what, classes = CHOICES[last]
+        hint = did_you_mean(name.rpartition(".")[2], classes)
         return f"Expected argument `{last}` to be {what} ({names(last)} or your own), but got {name!r}.{hint}"
     hint = did_you_mean(name.rpartition(".")[2], [*callbacks.__all__, *loggers.__all__, *optim.__all__])
     return f"Expected argument `{key[1]}` to name a class or one of its known values, but got {name!r}.{hint}"
@@ -123,26 +123,26 @@ def _import_failure(path: str) -> str | None:
     if not module or not all(part.isidentifier() for part in path.split(".")) or path.startswith("attree."):
         return None
     try:
-        found = import_module(module)
+        imported = import_module(module)
     except Exception as error:  # the user's code may raise anything
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             return f"{Path.cwd()} and the installed packages have no module {module!r}."
         return f"importing it raised {type(error).__name__}: {error}."
-    if hasattr(found, name):
+    if hasattr(imported, name):
         return None
-    hint = did_you_mean(name, [one for one in vars(found) if not one.startswith("_")])
-    return f"{getattr(found, '__file__', None) or module} has no {name!r}.{hint}"
+    hint = did_you_mean(name, [public for public in vars(imported) if not public.startswith("_")])
+    return f"{getattr(imported, '__file__', None) or module} has no {name!r}.{hint}"
 
 
 def _union(text: str) -> str | None:
     """Return the message for a value that fits none of several types."""
-    found = re.match(
+    match = re.match(
         r'Parser key "([\w.]+)": .*?Subtypes: \[(.*?)\] Errors: .*Given value: (.*)', text, flags=re.DOTALL
     )
-    if found is None:
+    if match is None:
         return None
-    kinds = [word for kind in re.split(r", (?![^\[]*\])", found[2]) for word in _type_words(kind)]
-    return f"Expected argument `{found[1]}` to be {' or '.join(dict.fromkeys(kinds))}, but got {found[3]!r}."
+    kinds = [word for kind in re.split(r", (?![^\[]*\])", match[2]) for word in _type_words(kind)]
+    return f"Expected argument `{match[1]}` to be {' or '.join(dict.fromkeys(kinds))}, but got {match[3]!r}."
 
 
 def _type_words(kind: str) -> list[str]:
@@ -156,32 +156,32 @@ def _type_words(kind: str) -> list[str]:
 
 def _wrong_type(text: str) -> str | None:
     """Return the message for a value of the wrong type."""
-    found = re.match(r'Parser key "([\w.]+)": (?:Expected (?:an? )?)(.*?)\.? Got value: (.*)', text)
-    if found is None:
+    match = re.match(r'Parser key "([\w.]+)": (?:Expected (?:an? )?)(.*?)\.? Got value: (.*)', text)
+    if match is None:
         return None
-    kind = found[2]
+    kind = match[2]
     is_type = kind.startswith(("typing", "<class"))
     expected = TYPES.get(kind) or (" or ".join(_type_words(kind)) if is_type else f"a {kind}")
-    return f"Expected argument `{found[1]}` to be {expected}, but got {found[3]!r}."
+    return f"Expected argument `{match[1]}` to be {expected}, but got {match[3]!r}."
 
 
 def _required(text: str) -> str | None:
     """Return the message for missing arguments."""
-    found = re.match(r"the following arguments are required: (.*)", text)
-    if found is None:
+    match = re.match(r"the following arguments are required: (.*)", text)
+    if match is None:
         return None
-    missing = [f"`{re.sub(r'^(fit|validate|test|predict)[.]', '', one)}`" for one in found[1].split(", ")]
+    missing = [f"`{re.sub(r'^(fit|validate|test|predict)[.]', '', name)}`" for name in match[1].split(", ")]
     return f"Expected {' and '.join(missing)} to be given, in a file (--config infection) or as arguments."
 
 
 def _config(text: str) -> str | None:
     """Return the message for a config file that does not exist or is not a file."""
     expected = "Expected argument `config` to be a YAML file or a name that `attree configs` lists, but got"
-    if found := re.match(r'Parser key "config": (?:File does not exist|Path is not a file): (.*)', text):
+    if match := re.match(r'Parser key "config": (?:File does not exist|Path is not a file): (.*)', text):
         reason = "is a folder" if "not a file" in text else "does not exist"
-        return f"{expected} {found[1]}, which {reason}.{config_hint(found[1].strip(chr(39)))}"
-    if found := re.match(r"Unexpected config:(.*)", text):
-        return f"{expected} {found[1].strip()!r}."
+        return f"{expected} {match[1]}, which {reason}.{config_hint(match[1].strip(chr(39)))}"
+    if match := re.match(r"Unexpected config:(.*)", text):
+        return f"{expected} {match[1].strip()!r}."
     return None
 
 
@@ -243,9 +243,9 @@ class AttreeParser(LightningArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Print the error in one sentence, then exit with status 2."""
-        ours = None if ex is None else own_error(ex)
-        given, options = self._typed
-        fail(str(ours) if ours is not None else one_sentence(message, options, given))
+        ours = None if ex is None else attree_error(ex)
+        typed, options = self._typed
+        fail(str(ours) if ours is not None else one_sentence(message, options, typed))
 
     def parse_typed(self, arguments: list[str]) -> Namespace:
         """Parse typed arguments, with short class names expanded. Error messages quote the arguments as typed."""
@@ -263,6 +263,5 @@ class AttreeParser(LightningArgumentParser):
 
     def format_help(self) -> str:
         """Return the help with one group of options for each of `TITLES`, in that order."""
-
         with grouped_actions(self, TITLES):
             return super().format_help()

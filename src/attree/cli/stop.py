@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -133,13 +134,11 @@ def _without_checkpoint(arguments: Sequence[str]) -> list[str]:
     >>> _without_checkpoint(["fit", "--ckpt_path", "a.ckpt", "--model.lr=1", "--ckpt_path=b.ckpt"])
     ['fit', '--model.lr=1']
     """
-    kept: list[str] = []
-    before = ""
-    for argument in arguments:
-        if before != "--ckpt_path" and argument.partition("=")[0] != "--ckpt_path":
-            kept.append(argument)
-        before = argument
-    return kept
+    return [
+        argument
+        for before, argument in pairwise(["", *arguments])
+        if before != "--ckpt_path" and argument.partition("=")[0] != "--ckpt_path"
+    ]
 
 
 def _in_main_thread() -> bool:
