@@ -121,15 +121,15 @@ class Random(FlowMethod):
         return [Random(self.seed + draw, self.heads) for draw in range(count)]
 
     def score(self, block: EdgeBlock) -> Tensor:
-        return self._draw(block.table.graph, block.targets, block.edges, block.table.alpha_rows.dtype)
+        return self.draw_scores(block.table.graph, block.targets, block.edges, block.table.alpha_rows.dtype)
 
     def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
         """Score every pair at random, with or without a flow."""
         attention = as_subject(subject).attention
         pairs.check(attention.graph)
-        return self._draw(pairs.graph, pairs.targets[pairs.owner], pairs.edges, score_dtype(attention))
+        return self.draw_scores(pairs.graph, pairs.targets[pairs.owner], pairs.edges, score_dtype(attention))
 
-    def _draw(self, graph: Graph, targets: Tensor, edges: Tensor, dtype: torch.dtype) -> Tensor:
+    def draw_scores(self, graph: Graph, targets: Tensor, edges: Tensor, dtype: torch.dtype) -> Tensor:
         """Return the scores of targets and edges, which are the same on a part of a graph as on the whole."""
         return hashed_uniform(self.seed, graph.whole_nodes(targets), graph.whole_edges(edges), dtype)
 

@@ -63,7 +63,7 @@ class Attribution:
 
     def __iter__(self) -> Iterator[TargetAttribution]:
         bounds = self.ptr.tolist()
-        for position, target in enumerate(self.targets.tolist()):
+        for position, target in enumerate(self.graph.whole_nodes(self.targets).tolist()):
             part = slice(bounds[position], bounds[position + 1])
             yield TargetAttribution(target, self.edges[part], self.scores[part])
 
@@ -74,7 +74,7 @@ class Attribution:
 
     @cached_property
     def _positions(self) -> dict[int, int]:
-        return {target: position for position, target in enumerate(self.targets.tolist())}
+        return {target: position for position, target in enumerate(self.graph.whole_nodes(self.targets).tolist())}
 
     def _position(self, target: int) -> int:
         if expect_int(target, "target") not in self._positions:
@@ -125,7 +125,7 @@ class Attribution:
         For a heterogeneous graph, nodes are numbered within their types, given by the columns source_type, relation and
         target_type; the relation of a self-loop that a layer added is empty.
         """
-        owners = self.targets[row_of(self.ptr.diff())].cpu().numpy()
+        owners = self.graph.whole_nodes(self.targets)[row_of(self.ptr.diff())].cpu().numpy()
         columns = {"target": owners, **edge_columns(self.graph, self.edges), "score": self.scores.cpu().numpy()}
         return pd.DataFrame(columns)
 
@@ -224,7 +224,7 @@ def edge_columns(graph: Graph, edges: Tensor) -> dict[str, Any]:
         graph: The graph.
         edges: Positions in `graph.edge_index`.
     """
-    ends, types = graph.edge_index[:, edges], graph.types
+    ends, types = graph.whole_nodes(graph.edge_index[:, edges]), graph.types
     columns: dict[str, Any] = {}
     if types is not None:
         names, node_types = np.array([kind[1] for kind in types.edge_types] + [""]), np.array(types.node_types)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from attree.data.link_data import LinkDataModule
     from attree.data.neighbor_sampling import TorchNeighborSampler, neighbor_loader
     from attree.data.node_data import HeteroDataModule, NodeDataModule
+    from attree.data.on_disk import OnDiskGraph, write_graph
 
 __all__ = [
     "ACM",
@@ -45,6 +46,7 @@ __all__ = [
     "Infection",
     "LinkDataModule",
     "NodeDataModule",
+    "OnDiskGraph",
     "Planetoid",
     "PlanetoidLinks",
     "PyG",
@@ -53,6 +55,7 @@ __all__ = [
     "WebKB",
     "from_csv",
     "neighbor_loader",
+    "write_graph",
 ]
 
 _HOMES = {
@@ -69,6 +72,7 @@ _HOMES = {
     "Infection": "datasets.infection",
     "LinkDataModule": "link_data",
     "NodeDataModule": "node_data",
+    "OnDiskGraph": "on_disk",
     "Planetoid": "datasets.planetoid",
     "PlanetoidLinks": "datasets.planetoid",
     "PyG": "datasets.pyg",
@@ -77,6 +81,7 @@ _HOMES = {
     "WebKB": "datasets.webkb",
     "from_csv": "csv_tables",
     "neighbor_loader": "neighbor_sampling",
+    "write_graph": "on_disk",
 }
 """The module that defines each name."""
 

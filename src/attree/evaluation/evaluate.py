@@ -14,6 +14,7 @@ from torch_geometric.data import Data, HeteroData
 from attree.attention.capture import check_model
 from attree.attribution import Methods
 from attree.data import GroundTruth
+from attree.data.on_disk import OnDiskGraph
 from attree.defaults import RANDOM_DRAWS, SEED
 from attree.errors import ArgumentError, expect, expect_instance
 from attree.evaluation.config import EvaluationConfig, given_or_drawn
@@ -35,7 +36,7 @@ REDUCING = "Reducing edges"
 
 def evaluate(
     model: nn.Module,
-    data: Data | HeteroData | Subject,
+    data: Data | HeteroData | Subject | OnDiskGraph,
     targets: Targets | None = None,
     methods: Methods | None = None,
     protocols: Protocols = DEFAULT_PROTOCOLS,
@@ -63,7 +64,7 @@ def evaluate(
     Args:
         model: A PyG attention model.
         data: The graph or batch that the model runs on: `x`, `edge_index`, and other arguments of the model's forward
-            by name; or a `Subject` of the model.
+            by name; or a `Subject` of the model; or an `OnDiskGraph`, of which only neighbourhoods are read.
         targets: Nodes, pairs of nodes or graphs to explain: an id, several ids, a mask of nodes, or 'all'. None draws
             `num_targets` at random.
         methods: Attribution methods, by name (`gatt`, `avgatt`, ...) or as objects. None compares `gatt`, `avgatt`,
@@ -101,6 +102,14 @@ def evaluate(
     """
     expect(progress is None or callable(progress), "progress", "a function of two numbers, or None", progress)
     expect_instance(truth, "truth", GroundTruth, optional=True)
+    if isinstance(data, OnDiskGraph):
+        from attree.evaluation.disk_subjects import DiskSubjects, check_plain
+        from attree.evaluation.on_disk import evaluate_on_disk
+
+        check_plain(truth=truth, level=level, readout=readout, node_type=node_type)
+        config = EvaluationConfig(methods, protocols, random_draws=random_draws, seed=seed, sets=sets)
+        subjects = DiskSubjects(model, data, call=call, mode=mode, return_type=return_type, label=label)
+        return evaluate_on_disk(subjects, targets, num_targets, config, progress)
     options = {"call": call, "level": level, "readout": readout, "node_type": node_type}
     subject, labels = subject_of(model, data, mode=mode, return_type=return_type, label=label, **options)
     config = EvaluationConfig(methods, protocols, random_draws=random_draws, seed=seed, sets=sets)

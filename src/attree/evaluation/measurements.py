@@ -61,8 +61,11 @@ class Measurements:
 
     @property
     def targets(self) -> Tensor:
-        """Ids of the explained nodes, pairs or graphs; in a distributed run, those of this process."""
-        return self.pairs.targets
+        """Ids of the explained nodes, pairs or graphs; in a distributed run, those of this process.
+
+        For a part of a larger graph, these are ids of the whole graph; those of `pairs` are of the part.
+        """
+        return self.pairs.graph.whole_nodes(self.pairs.targets)
 
     @property
     def num_targets(self) -> int:

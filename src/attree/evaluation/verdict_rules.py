@@ -253,7 +253,9 @@ def _few(evaluation: Evaluation) -> Iterator[str]:
 def _uncertain(evaluation: Evaluation) -> Iterator[str]:
     """Say what is uncertain: of which targets intervals speak, too few changed predictions, or wide intervals."""
     targets = evaluation.num_targets
-    if evaluation.subject is not None and targets == evaluation.subject.targets().numel():
+    subject = evaluation.subject
+    is_part = subject is not None and subject.graph.origin is not None  # of a larger graph
+    if subject is not None and not is_part and targets == subject.targets().numel():
         yield f"All {targets} targets are measured: intervals speak of other targets of the same kind, not of these."
     for protocol in evaluation.reductions:
         changed = evaluation.num_changed_targets(protocol)

@@ -7,15 +7,18 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch_geometric.data import Data, HeteroData
 
 from attree.attribution import METHODS, AttributionMethod, make_methods, subject_pairs
 from attree.data import GroundTruth
+from attree.data.on_disk import OnDiskGraph
 from attree.defaults import SEED
 from attree.errors import ArgumentError, expect, expect_instance, expect_int
 from attree.evaluation import Evaluation
+from attree.evaluation.disk_subjects import DiskSubjects, check_plain
 from attree.evaluation.evaluate import check_defined, subject_of
 from attree.evaluation.target_labels import TargetLabels, describe_network, predicted_classes
 from attree.explanation.explanation import TargetExplanation
@@ -37,7 +40,7 @@ Target = int | tuple[int, int]
 
 def explain(
     model: nn.Module,
-    data: Data | HeteroData | Subject,
+    data: Data | HeteroData | Subject | OnDiskGraph,
     target: Target = 0,
     method: str | AttributionMethod = METHOD,
     protocol: str | ReductionProtocol = PROTOCOL,
@@ -63,7 +66,8 @@ def explain(
 
     Args:
         model: A PyG attention model.
-        data: The graph that the model runs on, a batch of graphs, or a `Subject` of the model.
+        data: The graph that the model runs on, a batch of graphs, or a `Subject` of the model; or an `OnDiskGraph`, of
+            which only the target's neighbourhood is read.
         target: The target to explain: a node id, the number of a graph in a batch (0 for a single graph), the column
             of a pair in `edge_label_index`, or a pair (u, v) of nodes.
         method: The method that scores the edges: a name (`occlusion`, `gatt`, ...) or an `AttributionMethod`. The exact
@@ -90,11 +94,33 @@ def explain(
     ['source', 'destination', 'score', 'effect']
     """
     expect_instance(truth, "truth", GroundTruth, optional=True)
+    if isinstance(data, OnDiskGraph):
+        check_plain(truth=truth, level=level, readout=readout, **more)
+        subjects = DiskSubjects(model, data, call=call, mode=mode, return_type=return_type, label=label)
+        (made,) = make_methods([method], seed=seed).values()
+        return explain_on_disk(subjects, expect_int(target, "target"), made, protocol)
     target_id, data = _target_id(target, data)
     options = {"call": call, "level": level, "readout": readout, **more}
     subject, labels = subject_of(model, data, mode=mode, return_type=return_type, label=label, **options)
     (made,) = make_methods([method], seed=seed).values()
     return explain_subject(subject, target_id, made, protocol, labels, truth)
+
+
+def explain_on_disk(
+    subjects: DiskSubjects, target: int, method: AttributionMethod, protocol: str | ReductionProtocol = PROTOCOL
+) -> TargetExplanation:
+    """Explain the prediction for one node of a graph on disk, on its exact neighbourhood.
+
+    Args:
+        subjects: Makes subjects of the model.
+        target: The node.
+        method: The method that scores the edges.
+        protocol: How an edge is reduced.
+    """
+    ids = subjects.targets([target])
+    cut = subjects.around(ids, subjects.hops_for([method]))
+    subject, labels = subjects.subject(cut)
+    return explain_subject(subject, int(np.searchsorted(cut.nodes, target)), method, protocol, labels)
 
 
 def explain_evaluated(

@@ -97,6 +97,7 @@ class TargetExplanation:
     def edges(self) -> list[EdgeEffect]:
         """The edges of the explanation, by descending size of the score."""
         ends, reduction = self._ends(), self.evaluation.reductions[self.protocol]
+        whole = self._whole(ends)
         scores, effects = self.scores.tolist(), reduction.delta_pc[self.positions].tolist()
         changed = reduction.changed[self.positions].tolist()
         after: Sequence[tuple[float | None, int | None]] = [(None, None)] * len(ends)
@@ -104,9 +105,9 @@ class TargetExplanation:
             best = reduction.probability[self.positions].max(dim=-1)
             after = list(zip(best.values.tolist(), best.indices.tolist(), strict=True))
         return [
-            EdgeEffect(source, destination, score, effect, *then, changes, self._edge_name(source, destination))
-            for (source, destination), score, effect, then, changes in zip(
-                ends, scores, effects, after, changed, strict=True
+            EdgeEffect(ids[0], ids[1], score, effect, then[0], then[1], changes, self._edge_name(nodes[0], nodes[1]))
+            for (ids, nodes), score, effect, then, changes in zip(
+                zip(whole, ends, strict=True), scores, effects, after, changed, strict=True
             )
         ]
 
@@ -223,7 +224,7 @@ class TargetExplanation:
             {self.method: dense},
             truth.edges_of(self.target) if has_truth and truth is not None else None,
             max_edges,
-            name=neighbourhood_name(self.subject, self.target, number, about.node_names),
+            name=neighbourhood_name(self.subject, int(pairs.targets[0]), number, about.node_names),
             caption=fill(self.sentence, CAPTION_WIDTH),
             node_names=names,
             edges=pairs.edges[self.positions],
@@ -252,7 +253,7 @@ class TargetExplanation:
         """Return one row per edge, the strongest first: nodes and their names, score, effect, prediction without it."""
         import pandas as pd
 
-        edges, names = self.edges, self.evaluation.about.node_names
+        edges, names = self.edges, self._names
         table = pd.DataFrame({"source": [e.source for e in edges], "destination": [e.destination for e in edges]})
         if names is not None:
             table["source_name"] = [names[edge.source] for edge in edges]
@@ -267,7 +268,7 @@ class TargetExplanation:
 
     def to_networkx(self) -> nx.MultiDiGraph:
         """Return the neighbourhood; nodes have `name` and `is_target`, edges `score`, `effect` and `changes`."""
-        names, roots = self.evaluation.about.node_names, set(self._root_nodes())
+        names, roots = self._names, set(self._whole(self._root_nodes()))
         drawn = nx.MultiDiGraph(sentence=self.sentence, method=self.method, protocol=self.protocol)
         for node in sorted(roots | {end for edge in self.edges for end in (edge.source, edge.destination)}):
             drawn.add_node(node, name=str(node) if names is None else str(names[node]), is_target=node in roots)
@@ -288,13 +289,23 @@ class TargetExplanation:
         """Return the nodes that the prediction is read from; an empty list for a whole graph."""
         if self.subject.level == "graph":
             return []
-        return [int(node) for node in self.subject.roots([self.target]).node.tolist()]
+        return [int(node) for node in self.subject.roots(self.evaluation.pairs.targets).node.tolist()]
 
     def _ends(self) -> list[list[int]]:
         """Return source and destination of each edge of the explanation."""
         pairs = self.evaluation.pairs
         ends: list[list[int]] = pairs.graph.edge_index[:, pairs.edges[self.positions]].cpu().T.tolist()
         return ends
+
+    def _whole(self, nodes: list[Any]) -> list[Any]:
+        """Return the ids that nodes have in the whole graph, if the explained graph is a part of one."""
+        graph = self.evaluation.pairs.graph
+        return nodes if graph.origin is None else graph.whole_nodes(torch.tensor(nodes, dtype=torch.int64)).tolist()
+
+    @property
+    def _names(self) -> Sequence[str] | None:
+        """Names of the nodes by id; None if they have none, or only their ids in the whole graph."""
+        return None if self.evaluation.pairs.graph.origin is not None else self.evaluation.about.node_names
 
     @property
     def _first_node(self) -> int:

@@ -124,7 +124,7 @@ def _reduced(protocol: str, edge: EdgeEffect) -> str:
 
 
 def _number(evaluation: Evaluation, subject: Subject) -> str:
-    row = subject.rows(evaluation.targets)
+    row = subject.rows(evaluation.pairs.targets)
     output = subject.output[row]
     measured = subject.head.measured(output)
     value = float(subject.head.logits(output, measured).detach().view(-1)[0])

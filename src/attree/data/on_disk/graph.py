@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, FeatureStore, GraphStore
 
 from attree.data.on_disk.array_files import ArrayFile
 from attree.errors import ArgumentError, MissingDataError, expect, expect_memory, expect_path
@@ -188,6 +188,12 @@ class OnDiskGraph:
             found.append(np.flatnonzero(piece) + begin)
             begin += len(piece)
         return torch.from_numpy(np.concatenate([*found, np.arange(0)]))
+
+    def stores(self) -> tuple[FeatureStore, GraphStore]:
+        """Return the graph as PyG's loaders take it: `NodeLoader(graph.stores(), ...)`."""
+        from attree.data.on_disk.stores import DiskEdges, DiskFeatures  # they know this class
+
+        return DiskFeatures(self), DiskEdges(self)
 
     def to_data(self) -> Data:
         """Read the whole graph into memory as a PyG `Data`, with edges in the order of the folder."""

@@ -7,6 +7,7 @@ difference of two pointers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,6 +101,16 @@ def cut_out(graph: OnDiskGraph, targets: np.ndarray, hops: int, *, closed: bool,
     order = np.argsort(place, kind="stable")
     ends = np.stack([source[order], owner[order]])
     return Surroundings(nodes, np.searchsorted(nodes, ends), place[order])
+
+
+def joined_cuts(cuts: Sequence[Surroundings]) -> Surroundings:
+    """Return the nodes and edges of several neighbourhoods, each once, in the order of the whole graph."""
+    if len(cuts) == 1:
+        return cuts[0]
+    nodes = np.unique(np.concatenate([one.nodes for one in cuts]))
+    edges, first = np.unique(np.concatenate([one.edges for one in cuts]), return_index=True)
+    ends = np.concatenate([one.nodes[one.edge_index] for one in cuts], axis=1)[:, first]
+    return Surroundings(nodes, np.searchsorted(nodes, ends), edges)
 
 
 PART_EDGES = 2**24

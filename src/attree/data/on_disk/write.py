@@ -65,7 +65,7 @@ def write_graph(data: Data, folder: str | Path, name: str | None = None, half: b
 def attributes(data: Data) -> dict[str, tuple[str, Tensor]]:
     """Return the attributes of a graph that have one row per node or per edge, each with `node` or `edge`."""
     found = {}
-    for key in data.keys():  # noqa: SIM118
+    for key in sorted(data.keys()):
         values = data[key]
         if key in RESERVED or not isinstance(values, Tensor) or values.layout != torch.strided or values.dim() == 0:
             continue

@@ -281,7 +281,7 @@ def _by_prediction(
         return None
     predicted = output.detach().argmax(dim=1).cpu()
     # In most models, but not in all, the highest output is the predicted class. The known predictions must agree.
-    if not torch.equal(predicted[evaluation.targets.cpu()], predictions.argmax(dim=1).cpu()):
+    if not torch.equal(predicted[evaluation.pairs.targets.cpu()], predictions.argmax(dim=1).cpu()):
         return None
     names = [f"class {number}" for number in range(classes)] if class_names is None else class_names[:classes]
     return NodeGroups("predicted class", names, predicted)

@@ -34,7 +34,7 @@ class LiveModel:
         expect_instance(evaluation, "evaluation", Evaluation)
         evaluation.pairs.check(subject.graph)
         self._subject = subject
-        self._targets = evaluation.targets
+        self._targets = evaluation.pairs.targets
         self._protocols = tuple(evaluation.reductions)
         self._pass = WholeReducer(subject).record()
         self._lock = Lock()  # the hooks on a model belong to one pass at a time
