@@ -26,7 +26,7 @@ from attree.evaluation.statistics import PooledStatistics
 from attree.evaluation.target_labels import TargetLabels
 from attree.faithfulness import Reduction
 from attree.faithfulness.reduction import Progress
-from attree.io.progress import progress_bar
+from attree.io.terminal import progress_bar
 from attree.subject.roots import Targets
 from attree.tensors.limits import chunk_bounds
 from attree.tensors.ragged import pointers
