@@ -14,8 +14,8 @@ import attree
 from attree.attribution import METHODS, GAtt, make_methods, subject_pairs
 from attree.errors import ArgumentError
 from attree.evaluation import EvaluationConfig, Evaluator
-from attree.faithfulness.choose import RecordedPass
 from attree.faithfulness.protocol import ReductionProtocol
+from attree.faithfulness.reduction import ReductionPass
 from attree.models import GAT
 from attree.subject import Head, Subject
 from helpers.effect_nets import EDGES, NETS, X, made, probabilities
@@ -69,13 +69,13 @@ def test_of_a_predicted_number_its_drop() -> None:
 
 def counted(measured: list[str]) -> Any:
     """Notes the protocol of every reduction that is really measured."""
-    reduce = RecordedPass.reduce
+    reduce = ReductionPass.reduce
 
-    def noting(self: RecordedPass, pairs: Any, protocol: ReductionProtocol, *args: Any, **kwargs: Any) -> Any:
+    def noting(self: ReductionPass, pairs: Any, protocol: ReductionProtocol, *args: Any, **kwargs: Any) -> Any:
         measured.append(protocol.name)
         return reduce(self, pairs, protocol, *args, **kwargs)
 
-    return mock.patch.object(RecordedPass, "reduce", noting)
+    return mock.patch.object(ReductionPass, "reduce", noting)
 
 
 @pytest.mark.parametrize(

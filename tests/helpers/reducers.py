@@ -7,8 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from attree.attention import Graph
-from attree.faithfulness import CopiesReducer, ExactReducer, Reducer, WholeReducer
-from attree.faithfulness.choose import RecordedPass
+from attree.faithfulness import CopiesReducer, Effects, ExactReducer, Reducer, WholeReducer
 from attree.faithfulness.copies import CopiesPass
 from attree.faithfulness.exact.reducer import ExactPass
 from attree.faithfulness.whole import WholePass
@@ -40,5 +39,5 @@ def whole_pass(*args: Any, **kwargs: Any) -> WholePass:
     return WholeReducer(subject_of(*args, **kwargs)).record()
 
 
-def any_pass(*args: Any, memory: int = REDUCTION_MEMORY, **kwargs: Any) -> RecordedPass:
+def any_pass(*args: Any, memory: int = REDUCTION_MEMORY, **kwargs: Any) -> Effects:
     return Reducer(subject_of(*args, **kwargs), memory).record()

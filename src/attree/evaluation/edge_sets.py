@@ -14,8 +14,8 @@ from attree.errors import expect
 from attree.evaluation.certainty import PairColumns
 from attree.evaluation.config import Shard
 from attree.evaluation.names import JACCARD, PRECISION
-from attree.faithfulness import Reducer, ReductionProtocol
-from attree.faithfulness.choose import SET_ENGINES, RecordedPass
+from attree.faithfulness import Effects, Reducer, ReductionProtocol, score_pairs
+from attree.faithfulness.choose import SET_ENGINES
 from attree.metrics import TruthAUROC
 from attree.metrics.functional.sets import (
     curve_area,
@@ -58,11 +58,11 @@ class TruthEvaluator:
         self._random_aurocs: dict[AttributionMethod, Tensor] = {}
         self._scores: dict[AttributionMethod, Tensor] = {}
 
-    def auroc(self, subject: Subject, method: AttributionMethod) -> Tensor:
+    def auroc(self, subject: Subject, method: AttributionMethod, effects: Effects | None = None) -> Tensor:
         """Return a method's AUROC over the pairs of all processes. For a random draw it is computed only once."""
         if method in self._random_aurocs:
             return self._random_aurocs[method]
-        self._scores[method] = method.score_pairs(subject, self._pairs)
+        self._scores[method] = score_pairs(method, subject, self._pairs, effects)
         self._metric.update(self._scores[method], self._labels)
         auroc = self._metric.compute()
         self._metric.reset()
@@ -95,12 +95,12 @@ class SetEvaluator:
 
     def __init__(self, subject: Subject, pairs: Pairs) -> None:
         self._subject, self._pairs = subject, pairs
-        self._recorded: RecordedPass = Reducer(subject, engines=SET_ENGINES).record()
+        self._effects: Effects = Reducer(subject, engines=SET_ENGINES).record()
         self._kept = (pairs.flow & (pairs.edges < pairs.graph.num_proper_edges)).nonzero().view(-1)
         self._owner = pairs.owner[self._kept]
         self._sizes = self._owner.bincount(minlength=pairs.targets.numel())
         self._rows = subject.rows(pairs.targets)
-        output = self._recorded.attention.output.to(exact_dtype(subject.device))
+        output = self._effects.attention.output.to(exact_dtype(subject.device))
         self._measured = subject.head.measured(output)
         self._usual = self._predictions(output[self._rows], torch.arange(len(self._rows), device=output.device))
         self._is_regression = subject.head.mode == "regression"
@@ -159,7 +159,7 @@ class SetEvaluator:
         which, place = expand(ptr, torch.arange(taken.numel(), device=taken.device))
         sets = Rows(ptr, edges[first.reshape(-1)[which] + place - ptr[which]])
         owner = row_of(torch.full_like(self._sizes, shares.numel()))
-        output = self._recorded.reduce_sets(self._pairs, owner, sets, protocol)
+        output = self._effects.reduce_sets(self._pairs, owner, sets, protocol)
         return self._predictions(output, owner).view(self._sizes.numel(), shares.numel(), -1)
 
     def _predictions(self, output: Tensor, owner: Tensor) -> Tensor:

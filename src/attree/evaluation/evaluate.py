@@ -170,8 +170,10 @@ def check_weights(model: nn.Module) -> None:
 
 
 def check_arguments(subject: Subject) -> None:
-    """Raise if a feature of edges, or another argument that the model reads, is NaN or infinite."""
+    """Raise if features of nodes are sparse, or if an argument that the model reads is NaN or infinite."""
     call = subject.call
+    if call.has_features:  # rows of a sparse tensor cannot be taken
+        expect(call.x.layout == torch.strided, "data.x", "a dense tensor", call.x.layout)
     for name, value in zip(call.names, call.values, strict=True):
         # A whole graph is passed with its labels, which may be unknown.
         if call.convention is not None and not any(word in name for word in ("x", "attr", "weight", "pos")):

@@ -21,7 +21,7 @@ from attree.evaluation.processes import computed_once, gathered
 from attree.evaluation.result import Evaluation
 from attree.evaluation.statistics import PooledStatistics, mean_of
 from attree.evaluation.target_labels import TargetLabels, describe_network, predicted_classes
-from attree.faithfulness import Effects, Reducer, Reduction, resolve_protocols
+from attree.faithfulness import Effects, Reducer, Reduction, resolve_protocols, score_pairs
 from attree.faithfulness.reduction import Progress
 from attree.subject import Subject
 from attree.subject.diagnose import bypass_of, what_attention_misses
@@ -107,15 +107,14 @@ class Evaluator:
             final: Also compare methods that read effects (occlusion) with ground truth. That reduces every edge around
                 every target with ground truth, and takes several times as long as the rest.
         """
-        recorded = None if self._reducer is None else self._reducer.record()
+        effects = None if self._reducer is None else self._reducer.record()
         self.subject = (
-            self.subject.with_current_weights() if recorded is None else self.subject.with_attention(recorded.attention)
+            self.subject.with_current_weights() if effects is None else self.subject.with_attention(effects.attention)
         )
         if self._warns:
             self._warns = False
             for sentence in what_attention_misses(self.subject, self._last_bypass[0]):
                 warnings.warn(sentence, stacklevel=2)
-        effects = None if recorded is None else Effects.of(self.subject, recorded)
         return self._evaluate(effects, progress, final)
 
     def _evaluate(self, effects: Effects | None, progress: Progress | None, final: bool) -> Evaluation:
@@ -124,19 +123,19 @@ class Evaluator:
         reductions: dict[str, Reduction] = {}
         for protocol in self.protocols:  # first, because some methods read the effects
             assert effects is not None
-            reductions[protocol.name] = effects.reduce(self.pairs, protocol, progress)
+            reductions[protocol.name] = effects.reduce(self.pairs, protocol, progress=progress)
         compared = self._compared_with_truth(final)
         if self._truth is not None:
             for name in compared:
                 columns = self._columns[name]
-                aurocs = [self._truth.auroc(self.subject, method) for method in columns.values()]
+                aurocs = [self._truth.auroc(self.subject, method, effects) for method in columns.values()]
                 metrics[str(MetricName(name, TRUTH))] = mean_of(aurocs)
         scores: dict[str, Tensor] = {}
         seconds: dict[str, float] = {}
         for name, columns in self._columns.items():
             for column, method in columns.items():
                 began = perf_counter()
-                scores[column] = self._scores(column, method)
+                scores[column] = self._scores(column, method, effects)
                 seconds.setdefault(name, perf_counter() - began)
         for protocol in self.protocols:
             reduction = reductions[protocol.name]
@@ -217,10 +216,10 @@ class Evaluator:
             self._last_bypass = replace(known, around=around | known.around), now
         return known
 
-    def _scores(self, column: str, method: AttributionMethod) -> Tensor:
+    def _scores(self, column: str, method: AttributionMethod, effects: Effects | None) -> Tensor:
         """Return a column's score of every pair. Random scores are drawn only once."""
         if not method.is_random:
-            return method.score_pairs(self.subject, self.pairs)
+            return score_pairs(method, self.subject, self.pairs, effects)
         if column not in self._random_scores:
             self._random_scores[column] = method.score_pairs(self.subject, self.pairs)
         return self._random_scores[column]

@@ -15,8 +15,7 @@ from attree.attribution import Attribution, AttributionMethod, FlowMethod, GAtt,
 from attree.attribution.baselines import hashed_uniform
 from attree.attribution.result import edge_columns
 from attree.attribution.subgraphs import SubgraphScorer
-from attree.faithfulness import Reducer, Reduction, ReductionProtocol
-from attree.faithfulness.choose import RecordedPass
+from attree.faithfulness import Effects, Reducer, Reduction, ReductionProtocol, score_pairs
 from attree.subject import Subject
 
 TARGET = "target"
@@ -89,14 +88,16 @@ class SubjectRows:
         """Return the rows of some targets."""
         if not self.protocols:
             return self._flows(targets)
-        recorded = self._recorded
+        effects = self._effects
         pairs = subject_pairs(self.subject, targets)
-        scores = {name: method.score_pairs(self.subject, pairs) for name, method in self.methods.items()}
-        reductions = {protocol.name: recorded.reduce(pairs, protocol) for protocol in self.protocols}
+        reductions = {protocol.name: effects.reduce(pairs, protocol) for protocol in self.protocols}
+        scores = {name: score_pairs(method, self.subject, pairs, effects) for name, method in self.methods.items()}
+        effects.forget()
         return ScoredRows.of(pairs, scores, reductions)
 
     def _flows(self, targets: Tensor) -> ScoredRows:
         """Return the rows of targets without protocols: the scores of all edges that carry a flow to a target."""
+        effects = self._effects if any(method.reads_effects for method in self.methods.values()) else None
         subject = self.subject
         flows = {
             name: method.attribute(subject, targets)
@@ -106,16 +107,18 @@ class SubjectRows:
         listed = next(iter(flows.values())) if flows else GAtt().attribute(subject, targets)
         pairs = listed_pairs(listed, None if subject.level == "graph" else subject.num_layers)
         scores = {
-            name: pairs.scores(flows[name]) if name in flows else method.score_pairs(subject, pairs)
+            name: pairs.scores(flows[name]) if name in flows else score_pairs(method, subject, pairs, effects)
             for name, method in self.methods.items()
         }
+        if effects is not None:
+            effects.forget()
         return ScoredRows(pairs, scores)
 
     @cached_property
-    def _recorded(self) -> RecordedPass:
-        recorded = Reducer(self.subject).record()
-        self.subject = self.subject.with_attention(recorded.attention)
-        return recorded
+    def _effects(self) -> Effects:
+        effects = Reducer(self.subject).record()
+        self.subject = self.subject.with_attention(effects.attention)
+        return effects
 
 
 class SubgraphRows:

@@ -22,7 +22,8 @@ from attree.evaluation.disk_subjects import DiskSubjects, check_plain
 from attree.evaluation.evaluate import check_defined, subject_of
 from attree.evaluation.target_labels import TargetLabels, describe_network, predicted_classes
 from attree.explanation.explanation import TargetExplanation
-from attree.faithfulness import Effects, Reducer, ReductionProtocol, resolve_protocol
+from attree.faithfulness import Reducer, ReductionProtocol, resolve_protocol, score_pairs
+from attree.faithfulness.beyond_tree import reduce_all
 from attree.report.selection import strongest_first
 from attree.subject import Subject
 from attree.subject.binding import Call
@@ -190,19 +191,18 @@ def explain_subject(
         truth: Ground-truth edges of some nodes.
     """
     resolved = resolve_protocol(protocol, subject.model)
-    recorded = Reducer(subject).record()
-    subject = subject.with_attention(recorded.attention)
-    effects = Effects.of(subject, recorded)
+    effects = Reducer(subject).record()
+    subject = subject.with_attention(effects.attention)
     ids = subject.targets([target])
     check_defined(subject, ids)
     pairs = subject_pairs(subject, ids)
-    found = effects.reduce_all(subject, pairs, resolved)
+    beyond = reduce_all(effects, subject, pairs, resolved, with_probability=True)
     sentences = [] if method.reads_effects else what_attention_misses(subject, bypass_of(subject))
-    for sentence in filter(None, (found.sentence(subject), *sentences)):
+    for sentence in filter(None, (beyond.sentence(subject), *sentences)):
         warnings.warn(sentence, stacklevel=3)
-    reduction = found.reduction
+    reduction = beyond.reduction
     pairs = reduction.pairs
-    scores = method.score_pairs(subject, pairs)
+    scores = score_pairs(method, subject, pairs, effects)
     evaluation = Evaluation(
         metrics={},
         pairs=pairs,

@@ -6,12 +6,12 @@ The methods that score an edge by this effect are here too, because they use the
 
 from attree.defaults import PROTOCOLS as DEFAULT_PROTOCOLS
 from attree.faithfulness.attention_gradient import AttentionGradient
-from attree.faithfulness.choose import Reducer, reduce_attention
+from attree.faithfulness.choose import Effects, Reducer, reduce_attention
 from attree.faithfulness.copies import CopiesReducer
 from attree.faithfulness.deletion import delete_edges
 from attree.faithfulness.exact.algebra import LayerAlgebra, States, register_algebra
 from attree.faithfulness.exact.reducer import ExactReducer
-from attree.faithfulness.occlusion import Effects, Occlusion, OcclusionExplainer
+from attree.faithfulness.occlusion import Occlusion, OcclusionExplainer, score_pairs
 from attree.faithfulness.protocol import (
     PROTOCOLS,
     Protocols,
@@ -47,4 +47,5 @@ __all__ = [
     "register_algebra",
     "resolve_protocol",
     "resolve_protocols",
+    "score_pairs",
 ]

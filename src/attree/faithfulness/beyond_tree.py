@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attree.attribution.neighbourhoods import root_pairs
 from attree.attribution.pairs import Pairs
-from attree.faithfulness.choose import RecordedPass
+from attree.faithfulness.choose import Effects
 from attree.faithfulness.protocol import ReductionProtocol
 from attree.faithfulness.reduction import Reduction
 from attree.subject import Subject
@@ -53,19 +53,19 @@ class BeyondTree:
 
 
 def reduce_all(
-    recorded: RecordedPass, subject: Subject, pairs: Pairs, protocol: ReductionProtocol, with_probability: bool = False
+    effects: Effects, subject: Subject, pairs: Pairs, protocol: ReductionProtocol, with_probability: bool = False
 ) -> BeyondTree:
     """Reduce the edges of all pairs, and all further edges that can affect their targets.
 
     Args:
-        recorded: The forward pass in which edges are reduced.
+        effects: The effects of a forward pass; the reduction of all these pairs is kept there, too.
         subject: The subject to explain.
         pairs: The pairs of some targets, as `subject_pairs` returns them.
         protocol: The reduction protocol.
         with_probability: Also return the class probabilities after each reduction.
     """
-    reduction = recorded.reduce(pairs, protocol, with_probability)
-    reach = recorded.reach(protocol)
+    reduction = effects.reduce(pairs, protocol, with_probability)
+    reach = effects.reach(protocol)
     if reach is not None and (subject.level == "graph" or reach <= subject.num_layers):
         return BeyondTree(reduction)
     graph = subject.graph
@@ -84,10 +84,11 @@ def reduce_all(
     others = _pairs_like(pairs, owner[is_new], edges[is_new])
     if not len(others):
         return BeyondTree(reduction)
-    measured = recorded.reduce(others, protocol, with_probability)
+    measured = effects.reduce(others, protocol, with_probability)
     affects = measured.delta_pc.isnan() | (measured.delta_pc != 0) | (measured.delta_ne.nan_to_num(0.0) != 0)
     sizes = measured.delta_pc[affects].abs()
     merged = _merged(reduction, measured, affects)
+    effects.keep(merged, protocol)
     return BeyondTree(merged, int(affects.sum()), float(sizes.max()) if sizes.numel() else 0.0)
 
 

@@ -7,7 +7,8 @@ edges and the others may end with different engines.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -50,17 +51,19 @@ OTHER_EDGES = (
 """Why exact updates do not delete edges of some models: they know the attention layers only."""
 
 
+@dataclass
 class EngineChoice:
     """The engines that are left to try for some protocols, and why others were given up.
 
-    Args:
-        engines: The engines to try, in this order.
+    Attributes:
+        left: The engines to try, in this order.
+        reasons: Why others were given up, as sentences.
+        has_warned: Whether a warning has said so.
     """
 
-    def __init__(self, engines: Sequence[type[ReductionEngine]]) -> None:
-        self.left = list(engines)
-        self.reasons: list[str] = []
-        self.has_warned = False
+    left: list[type[ReductionEngine]]
+    reasons: list[str] = field(default_factory=list)
+    has_warned: bool = False
 
     def give_up(self, error: Exception) -> None:
         """Drop the engine in use, which raised `error`; raise `error` if there is no other."""
@@ -78,8 +81,8 @@ class EngineChoice:
 class Reducer:
     """Reduces attention of a subject, also repeatedly while its model trains.
 
-    Protocols that delete edges have a choice of engines of their own: exact updates delete an edge only if the model
-    reads edges in its attention layers alone.
+    It holds the engines and which of them are given up. Protocols that delete edges have a choice of their own: exact
+    updates delete an edge only if the model reads edges in its attention layers alone.
 
     Args:
         subject: The subject to explain.
@@ -91,28 +94,28 @@ class Reducer:
         self, subject: Subject, memory: int = REDUCTION_MEMORY, engines: tuple[type[ReductionEngine], ...] = ENGINES
     ) -> None:
         expect(isinstance(memory, int) and memory > 0, "memory", "a number of bytes > 0", memory)
+        _ = subject.head  # raises if effects on the outputs are not defined
         self.subject = subject
         self._memory = memory
-        self._choices = {deletes: EngineChoice(engines) for deletes in (False, True)}
+        self._choices = {deletes: EngineChoice(list(engines)) for deletes in (False, True)}
         self._engines: dict[type[ReductionEngine], ReductionEngine] = {}
-        self._is_checked = is_known_to_delete(self.subject)
+        self._is_checked = is_known_to_delete(subject)
+
+    def record(self) -> Effects:
+        """Run the model with its current weights, by the fastest engine that supports it."""
+        return Effects(self)
 
     @property
     def engine(self) -> ReductionEngine:
         """The engine that deletes edges."""
         return self.engine_for(deletes=True)
 
-    def choice(self, deletes: bool) -> EngineChoice:
-        """Return the engines that are left for protocols that delete edges, or for the others."""
-        return self._choices[deletes]
-
     def engine_for(self, deletes: bool) -> ReductionEngine:
         """Return the engine in use for protocols that delete edges, or for the others."""
-        choice = self._choices[deletes]
         if deletes and not self._is_checked:
             self.check_deletion()
         while True:
-            kind = choice.left[0]
+            kind = self._choices[deletes].left[0]
             try:
                 if kind not in self._engines:
                     self._engines[kind] = kind(self.subject, self._memory)
@@ -135,9 +138,9 @@ class Reducer:
         if reads_other_edges(self.subject, self.subject.call.private(), again):
             choice.give_up(NotRowwiseError(OTHER_EDGES))
 
-    def record(self) -> RecordedPass:
-        """Run the model with its current weights, by the fastest engine that supports it."""
-        return RecordedPass(self)
+    def has_warned(self, deletes: bool) -> bool:
+        """Whether the engine in use for protocols that delete edges, or for the others, has been checked and named."""
+        return self._choices[deletes].has_warned
 
     def warn_once(self, deletes: bool, seconds: float, pairs: Pairs) -> None:
         """Warn once if a slower engine is used: why, and how long it may take.
@@ -168,18 +171,30 @@ class Reducer:
         )
 
 
-class RecordedPass:
-    """One forward pass in which edges can be reduced; if its engine fails, the next engine is used.
+class Effects:
+    """Effects of reducing edges on the predictions of a subject, with the weights of one forward pass.
+
+    If an engine fails on a model, the next one is used. Effects of pairs are kept, so that an evaluation and the
+    methods that read effects (`Occlusion`) measure each of them once.
 
     Args:
         reducer: The reducer that chooses engines.
+
+    Attributes:
+        attention: The attention of the forward pass.
     """
 
     def __init__(self, reducer: Reducer) -> None:
         self._reducer = reducer
         self._passes: dict[ReductionEngine, tuple[ReductionPass, float]] = {}
+        self._measured: dict[tuple[int, ReductionProtocol], Reduction] = {}
         self._is_checked = False
-        self.attention: Attention = self._record(deletes=False)[0].attention
+        self.attention: Attention = self._recorded(deletes=False)[0].attention
+
+    @classmethod
+    def of(cls, subject: Subject) -> Effects:
+        """Return the effects on the predictions of a subject, with its current weights."""
+        return Reducer(subject).record()
 
     @property
     def engine(self) -> ReductionEngine:
@@ -192,9 +207,50 @@ class RecordedPass:
 
     def reach(self, protocol: ReductionProtocol) -> int | None:
         """Return the number of hops whose edges can affect a target, as far as is known; None if any edge can."""
-        return self._record(protocol.deletes)[0].reach
+        return self._recorded(protocol.deletes)[0].reach
 
-    def _record(self, deletes: bool) -> tuple[ReductionPass, float]:
+    def reduce(
+        self,
+        pairs: Pairs,
+        protocol: ReductionProtocol,
+        with_probability: bool = False,
+        progress: Progress | None = None,
+    ) -> Reduction:
+        """Reduce the edge of every pair, one at a time; a second call with the same pairs returns the same result.
+
+        Args:
+            pairs: The pairs of target and edge.
+            protocol: How an edge is reduced.
+            with_probability: Also return the class probabilities after each reduction.
+            progress: Called as `progress(done, total)` with numbers of pairs after each batch of reductions.
+        """
+        measured = self._measured.get((id(pairs), protocol))
+        if measured is None or (with_probability and measured.probability is None):
+            measured = self._with_fallback(
+                pairs, protocol, lambda recorded: recorded.reduce(pairs, protocol, with_probability, progress)
+            )
+            self.keep(measured, protocol)
+        return measured
+
+    def keep(self, reduction: Reduction, protocol: ReductionProtocol) -> None:
+        """Keep effects for later calls of `reduce` with the same pairs."""
+        self._measured[id(reduction.pairs), protocol] = reduction  # it holds its pairs, so their id is not reused
+
+    def forget(self) -> None:
+        """Forget all effects that are kept; for callers that go through many targets."""
+        self._measured.clear()
+
+    def effect(self, pairs: Pairs, protocol: ReductionProtocol) -> Tensor:
+        """Return the dPC of every pair, [P]; cheaper than `reduce` for pairs that are reduced once."""
+        return self._with_fallback(pairs, protocol, lambda recorded: recorded.effect(pairs, protocol))
+
+    def reduce_sets(self, pairs: Pairs, owner: Tensor, sets: Rows, protocol: ReductionProtocol) -> Tensor:
+        """Return the outputs of the pairs' targets when all edges of a set are reduced at once, one row per set."""
+        return self._with_fallback(
+            pairs, protocol, lambda recorded: recorded.reduce_sets(pairs.targets, owner, sets, protocol)
+        )
+
+    def _recorded(self, deletes: bool) -> tuple[ReductionPass, float]:
         """Record a forward pass by the first engine that does not fail; return the pass and its seconds."""
         if deletes and not self._is_checked:
             self._is_checked = True
@@ -212,50 +268,29 @@ class RecordedPass:
                     raise
                 self._reducer.give_up(type(engine), error)
 
-    def reduce(
-        self,
-        pairs: Pairs,
-        protocol: ReductionProtocol,
-        with_probability: bool = False,
-        progress: Progress | None = None,
-    ) -> Reduction:
-        """Reduce every pair's edge, one at a time, and measure the effect on the pair's target."""
-        return self._with_fallback(
-            pairs, protocol, lambda recorded: recorded.reduce(pairs, protocol, with_probability, progress)
-        )
-
-    def effect(self, pairs: Pairs, protocol: ReductionProtocol) -> Tensor:
-        """Return the dPC of every pair, [P]; cheaper than `reduce` for pairs that are reduced once."""
-        return self._with_fallback(pairs, protocol, lambda recorded: recorded.effect(pairs, protocol))
-
-    def reduce_sets(self, pairs: Pairs, owner: Tensor, sets: Rows, protocol: ReductionProtocol) -> Tensor:
-        """Return the outputs of the pairs' targets when all edges of a set are reduced at once, one row per set."""
-        return self._with_fallback(
-            pairs, protocol, lambda recorded: recorded.reduce_sets(pairs.targets, owner, sets, protocol)
-        )
-
     def _with_fallback(self, pairs: Pairs, protocol: ReductionProtocol, work: Callable[[ReductionPass], T]) -> T:
         """Return the result of `work` on the recorded pass; if the engine fails, try again with the next engine."""
-        pairs.check(self._reducer.subject.graph)
+        subject = self._reducer.subject
+        pairs.check(subject.graph)
         if not (protocol.deletes or self.attention.has_attention) and protocol.keeps_weights:
             raise UnsupportedModelError(
                 f"Expected a network with attention layers for the protocol `{protocol}`, but "
-                f"{self._reducer.subject.call.name} has none: use `removal` or `weight`."
+                f"{subject.call.name} has none: use `removal` or `weight`."
             )
-        choice = self._reducer.choice(protocol.deletes)
         while True:
-            recorded, seconds = self._record(protocol.deletes)
+            recorded, seconds = self._recorded(protocol.deletes)
+            engine = self.engine_for(protocol)
             try:
-                if not choice.has_warned:
+                if not self._reducer.has_warned(protocol.deletes):
                     recorded.check(pairs.targets[:CHECKED_TARGETS])
                 self._reducer.warn_once(protocol.deletes, seconds, pairs)
                 return work(recorded)
             except ArgumentError:
                 raise
             except Exception as error:
-                if choice.left[0] is WholeReducer:
-                    raise _explained(error, self._reducer.subject) from error
-                self._reducer.give_up(choice.left[0], error)
+                if isinstance(engine, WholeReducer):
+                    raise _explained(error, subject) from error
+                self._reducer.give_up(type(engine), error)
 
 
 def _explained(error: Exception, subject: Subject) -> Exception:
@@ -322,11 +357,11 @@ def reduce_attention(
     expect_instance(head, "head", Head, optional=True)
     expect_bool(with_probability, "with_probability")
     expect(progress is None or callable(progress), "progress", "a function of two numbers, or None", progress)
-    chosen = resolve_protocol(protocol, model)
+    resolved = resolve_protocol(protocol, model)
     subject = Subject.of(model, x, plain(edge_index), *args, graph=graph, head=head, node_type=node_type, **kwargs)
     subject.targets(pairs.targets)  # raises if some are not in the graph
     edges, number = pairs.edges, subject.graph.num_edges
     expect(bool(((edges >= 0) & (edges < number)).all()), "pairs", f"pairs of edges in [0, {number})", "others")
     is_grouped = are_pointers(pairs.ptr, pairs.targets.numel(), edges.numel())
     expect(is_grouped, "pairs", "edges grouped by target with `ptr`", "a `ptr` that does not fit")
-    return Reducer(subject, memory).record().reduce(pairs, chosen, with_probability, progress)
+    return Reducer(subject, memory).record().reduce(pairs, resolved, with_probability, progress)

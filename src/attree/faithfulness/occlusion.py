@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -16,10 +15,9 @@ from attree.attribution.neighbourhoods import subject_pairs
 from attree.attribution.pairs import Pairs
 from attree.attribution.result import Attribution
 from attree.errors import expect_memory
-from attree.faithfulness.beyond_tree import BeyondTree, reduce_all
-from attree.faithfulness.choose import RecordedPass, Reducer
+from attree.faithfulness.beyond_tree import reduce_all
+from attree.faithfulness.choose import Effects
 from attree.faithfulness.protocol import ReductionProtocol, check_protocols, resolve_protocol
-from attree.faithfulness.reduction import Progress, Reduction
 from attree.subject import Subject
 from attree.subject.roots import Targets
 from attree.tensors.limits import REDUCTION_MEMORY, chunk_bounds
@@ -28,80 +26,6 @@ BYTES_PER_PAIR = 128
 """Bytes per pair while its effect is measured; the working memory of the engine comes on top."""
 
 DEFAULT_PROTOCOL = "removal"
-
-
-class Effects:
-    """Effects of reducing edges on the predictions of a subject, with the weights of one forward pass.
-
-    An evaluation compares methods with these effects, and `Occlusion` scores edges by them. Both use the same object,
-    so that each effect is measured once.
-
-    Args:
-        recorded: The forward pass in which edges are reduced.
-    """
-
-    def __init__(self, recorded: RecordedPass) -> None:
-        self.recorded = recorded
-        self._kept: dict[tuple[int, ReductionProtocol], Reduction] = {}
-
-    @classmethod
-    def of(cls, subject: Subject, recorded: RecordedPass | None = None) -> Effects:
-        """Return the effects of a subject; they are cached as long as the subject exists.
-
-        Args:
-            subject: The subject. Its effects are measured when they are first needed.
-            recorded: A forward pass of this subject, if there is one already.
-        """
-        if recorded is not None:
-            _CACHE[subject] = cls(recorded)
-        elif subject not in _CACHE:
-            _CACHE[subject] = cls(Reducer(subject).record())
-        return _CACHE[subject]
-
-    def are_local(self, protocol: ReductionProtocol) -> bool:
-        """Whether, as far as is known, only edges that carry a flow to a target can affect it."""
-        return self.recorded.reach(protocol) == self.recorded.attention.num_layers
-
-    def reduce(
-        self,
-        pairs: Pairs,
-        protocol: ReductionProtocol,
-        progress: Progress | None = None,
-        *,
-        with_probability: bool = False,
-    ) -> Reduction:
-        """Reduce the edge of every pair, one at a time; a second call with the same pairs returns the same result.
-
-        Args:
-            pairs: The pairs of target and edge.
-            protocol: How an edge is reduced.
-            progress: Called as `progress(done, total)` with numbers of pairs after each batch of reductions.
-            with_probability: Also store the class probabilities after each reduction.
-        """
-        key = id(pairs), protocol  # a cached reduction holds its pairs, so their id cannot be reused
-        kept = self._kept.get(key)
-        if kept is not None and (kept.probability is not None or not with_probability):
-            return kept
-        reduction = self.recorded.reduce(pairs, protocol, with_probability=with_probability, progress=progress)
-        self._kept[key] = reduction
-        return reduction
-
-    def reduce_all(self, subject: Subject, pairs: Pairs, protocol: ReductionProtocol) -> BeyondTree:
-        """Reduce the pairs and all further edges that affect their targets, with the probabilities after each.
-
-        The reduction of all these pairs is kept for methods that score them.
-        """
-        found = reduce_all(self.recorded, subject, pairs, protocol, with_probability=True)
-        self._kept[id(found.reduction.pairs), protocol] = found.reduction
-        return found
-
-    def once(self, pairs: Pairs, protocol: ReductionProtocol) -> Tensor:
-        """Return the dPC of every pair, [P], without caching."""
-        return self.recorded.effect(pairs, protocol)
-
-
-_CACHE: WeakKeyDictionary[Subject, Effects] = WeakKeyDictionary()
-"""The effects of each subject that is alive."""
 
 
 class Occlusion(AttributionMethod):
@@ -161,20 +85,33 @@ class Occlusion(AttributionMethod):
         effects = Effects.of(subject)
         for begin, end in chunk_bounds(_pair_counts(subject, ids) * BYTES_PER_PAIR, memory):
             pairs = subject_pairs(subject, ids[begin:end], only_flows=True)
-            effect = effects.once(pairs, protocol)
-            if not effects.are_local(protocol):  # the model has other paths than attention: any edge may have an effect
-                reduction = reduce_all(
-                    effects.recorded, subject, subject_pairs(subject, ids[begin:end]), protocol
-                ).reduction
+            effect = effects.effect(pairs, protocol)
+            if effects.reach(protocol) != effects.attention.num_layers:  # edges that carry no flow may have an effect
+                reduction = reduce_all(effects, subject, subject_pairs(subject, ids[begin:end]), protocol).reduction
+                effects.forget()
                 pairs, effect = reduction.pairs, reduction.delta_pc
                 listed = pairs.flow | (effect != 0)
                 pairs, effect = pairs.only(listed), effect[listed]
             yield Attribution(self.name, subject.graph, pairs.targets, pairs.ptr, pairs.edges, effect)
 
-    def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
-        """Return the effect of each pair, [P]; shared with an evaluation that measures the same protocol."""
+    def score_pairs(self, subject: Subject | Attention, pairs: Pairs, effects: Effects | None = None) -> Tensor:
+        """Return the effect of each pair, [P].
+
+        Args:
+            subject: The subject; it must have a model.
+            pairs: The pairs.
+            effects: Effects on the subject, with those that were measured already; None measures all.
+        """
         subject = as_subject(subject)
-        return Effects.of(subject).reduce(pairs, resolve_protocol(self.protocol, subject.model)).delta_pc
+        effects = Effects.of(subject) if effects is None else effects
+        return effects.reduce(pairs, resolve_protocol(self.protocol, subject.model)).delta_pc
+
+
+def score_pairs(method: AttributionMethod, subject: Subject, pairs: Pairs, effects: Effects | None = None) -> Tensor:
+    """Score pairs by any method, [P]; a method that reads effects gets those that were measured already."""
+    if isinstance(method, Occlusion):
+        return method.score_pairs(subject, pairs, effects)
+    return method.score_pairs(subject, pairs)
 
 
 class OcclusionExplainer(TreeExplainer):
