@@ -178,12 +178,12 @@ function columns(content, target, method, protocol) {
         text: (edge) => signed(effect.pc[edge]), order: (edge) => size(effect.pc[edge]), sign: (edge) => effect.pc[edge],
       },
       ...(content.predictsNumbers ? [] : [{
-        key: "ne", title: "loss of certainty", class: "number wrap", down: true, hint: "ΔNE: rise of the entropy",
-        text: (edge) => signed(effect.ne[edge]), order: (edge) => size(effect.ne[edge]),
-      },
-      {
         key: "after", title: "prediction then", class: "after", down: true, hint: "prediction after the reduction; changed classes first",
         text: (edge) => afterwards(content, target, effect, edge), order: (edge) => effect.changed[edge] * 2 + size(effect.pc[edge]),
+      },
+      {
+        key: "ne", title: "loss of certainty", class: "number wrap", down: true, hint: "ΔNE: rise of the entropy",
+        text: (edge) => signed(effect.ne[edge]), order: (edge) => size(effect.ne[edge]),
       }]),
     );
   }

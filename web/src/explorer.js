@@ -15,7 +15,7 @@ import { outline } from "./shapes.js";
 import { TargetList } from "./target_list.js";
 import { FIRST_NODES, growTree, MOST_NODES, treeScene } from "./tree.js";
 import { Viewport } from "./viewport.js";
-import { WhatIf } from "./what_if.js";
+import { strongestSentence, WhatIf } from "./what_if.js";
 
 const FEW = 90;
 const AT_FIRST = 60;
@@ -56,6 +56,7 @@ export class Explorer {
     this.heading = h("h2", { class: "target-name" });
     this.about = h("p", { class: "about" });
     this.note = h("p", { class: "notes left-out", role: "status" });
+    this.says = h("p", { class: "says" });
     this.legend = h("ul", { class: "legend groups", "aria-label": content.groups ? `Colours: ${content.groups.meaning}` : "Colours" });
     this.element = this.#build();
     this.#show();
@@ -83,6 +84,7 @@ export class Explorer {
     files.addEventListener("focusout", (event) => {
       if (!files.contains(event.relatedTarget)) files.open = false;
     });
+    const [main, more] = this.#controls();
     return h("section", { class: "explorer", "aria-label": "Explorer" },
       h("div", { class: "side" }, this.list.element),
       h("div", { class: "middle" },
@@ -90,16 +92,18 @@ export class Explorer {
           tool("‹", "Previous target", () => this.set({ target: this.list.neighbour(-1) })),
           tool("›", "Next target", () => this.set({ target: this.list.neighbour(1) })),
           h("div", {}, this.heading, this.about)),
-        this.#controls(),
         this.stage,
+        this.says,
         this.legend,
+        main,
         h("div", { class: "tools" },
           tool("+", "Zoom in", () => this.viewport.zoom(1.4)),
           tool("−", "Zoom out", () => this.viewport.zoom(1 / 1.4)),
           tool("Fit", "Fit the picture", () => this.viewport.fit()),
           files,
           this.link ? this.#linkButton() : null,
-          this.note, this.all)),
+          this.note, this.all),
+        more),
       h("div", { class: "wide" }, this.table.element, h("div", { class: "cards" }, this.card, this.whatIf.element)),
       this.tooltip, this.live);
   }
@@ -134,10 +138,11 @@ export class Explorer {
     const shared = h("input", { type: "checkbox", change: () => this.set({ scale: shared.checked ? "shared" : "own" }) });
     shared.checked = state.scale === "shared";
     this.sharedCheck = h("label", { class: "check" }, shared, "one scale for both");
-    return h("div", { class: "controls" },
-      h("div", { class: "with-term" }, switcher, hasTree ? term("tree") : null), fields,
+    const [shownMethod, besides, ...protocol] = fields;
+    return [h("div", { class: "controls" }, h("div", { class: "with-term" }, switcher, hasTree ? term("tree") : null), shownMethod, protocol),
+      h("div", { class: "controls" }, besides,
       h("label", { class: "field filter" }, h("span", {}, "Strongest edges "), this.filterText, this.filter),
-      h("div", { class: "checks" }, check("loops", "self-loops"), check("apart", "unconnected nodes"), this.sharedCheck));
+      h("div", { class: "checks" }, check("loops", "self-loops"), check("apart", "unconnected nodes"), this.sharedCheck))];
   }
 
   #linkButton() {
@@ -182,6 +187,8 @@ export class Explorer {
     this.#tree = state.view === "tree" ? growTree(target, state.strongest === Infinity ? MOST_NODES : FIRST_NODES) : null;
     this.heading.textContent = `${content.noun} ${content.targetName(target)}`;
     this.about.replaceChildren(...this.#describe());
+    this.says.textContent = strongestSentence(content, target, state.protocol);
+    this.says.hidden = !this.says.textContent;
     for (const [name, button] of Object.entries(this.views)) button.setAttribute("aria-pressed", String(name === state.view));
     this.filter.disabled = this.besideControl.disabled = Boolean(this.#tree);
     this.sharedCheck.hidden = this.#panels().length < 2;

@@ -1,4 +1,4 @@
-// The page, the notebook widget and a run of TensorBoard's tab: a summary, training curves, and the explorer.
+// The page, the notebook widget and a run of TensorBoard's tab: the headline, the explorer, a summary and training curves.
 
 import { fromText, toText } from "./address.js";
 import { curvePanels } from "./curves.js";
@@ -8,7 +8,7 @@ import { Explorer } from "./explorer.js";
 import { count } from "./format.js";
 import { guide } from "./glossary.js";
 import { ambientTheme, palette } from "./palette.js";
-import { summaryTable } from "./summary.js";
+import { summaryTable, verdictBox } from "./summary.js";
 
 /**
  * Build everything inside `root`.
@@ -52,8 +52,8 @@ export function mount(root, document_, asked = "", changed = () => {}, link = nu
   root.classList.add("attree");
   root.replaceChildren(
     h("header", {}, h("div", {}, h("h1", {}, content.title), h("p", { class: "about" }, about)), themeButton),
+    h("main", {}, verdictBox(content), explorer.element, overview.length > 0 ? h("div", { class: "overview" }, overview) : null),
     guide(content),
-    h("main", {}, overview.length > 0 ? h("div", { class: "overview" }, overview) : null, explorer.element),
   );
   setTheme(theme);
   const preferred = matchMedia("(prefers-color-scheme: dark)");

@@ -56,6 +56,7 @@ export const groupColor = (colors, rank) => colors.groups[rank] ?? colors.other;
 export function standingOut(colors, color) {
   const [paper, ink] = [channels(colors.paper), channels(colors.ink)];
   let own = channels(color);
+  if (luminance(own) < 0.001 && contrast(own, paper) < 3) return `rgb(${ink.join(",")})`; // black on dark paper: white, so that greys differ
   for (let step = 0; step < 20 && contrast(own, paper) < 3; step += 1) {
     own = own.map((value, channel) => value + 0.1 * (ink[channel] - value));
   }

@@ -1,4 +1,4 @@
-// How good the explanations are: the verdict in words, one row a method, and all statistics behind a button.
+// How good the explanations are: the verdict in words; one row a method, and all statistics behind a button.
 
 import { h } from "./dom.js";
 import { term } from "./glossary.js";
@@ -23,22 +23,23 @@ export function summaryTable(content, colors) {
     const [text, write] = FACTS[name] ?? [name, number];
     return [text, write(value)];
   })];
-  const verdict = content.verdict ?? [];
-  if (own.length === 0 && facts.length === 0 && verdict.length === 0) return null;
+  if (own.length === 0 && facts.length === 0) return null;
   const parts = [];
   if (facts.length > 0) {
     parts.push(h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
   }
-  if (verdict.length > 0) parts.push(said(verdict));
   if (own.length > 0) parts.push(headline(content, own, colors), everything(content, own));
   return h("div", { class: "summary" }, parts);
 }
 
-/** The verdict; of a long one the rest folds away. */
-function said(verdict) {
+/** The headline of the verdict, with the other findings behind a button; null if there is no verdict. */
+export function verdictBox(content) {
+  const verdict = content.verdict ?? [];
+  if (verdict.length === 0) return null;
   const open = verdict.length <= OPEN + 1 ? verdict.length : OPEN;
-  const [first, rest] = [verdict.slice(0, open), verdict.slice(open)].map((part) => part.map((sentence) => h("p", {}, worded(sentence))));
-  return h("div", { class: "verdict" }, first, rest.length > 0 ? h("details", {}, h("summary", {}, `${rest.length} more findings`), rest) : null);
+  const [first, more] = [verdict.slice(0, open), verdict.slice(open)].map((part) => part.map((sentence) => h("p", {}, worded(sentence))));
+  return h("section", { class: "verdict", "aria-label": "Verdict" }, h("div", {}, first),
+    more.length > 0 ? h("details", {}, h("summary", {}, `${more.length} more findings`), more) : null);
 }
 
 /**

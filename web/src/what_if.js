@@ -113,3 +113,12 @@ export function sentence(content, target, cut, protocol, answer) {
   }
   return `${now}${without} it would ${changed ? `predict ${content.className(own)}` : "still predict the same"} (${percent(share)}).`;
 }
+
+/** One sentence: what the network predicts without the edge with the largest effect; empty if effects are unknown or 0. */
+export function strongestSentence(content, target, protocol) {
+  const effects = Array.from(target.effects[protocol]?.pc ?? []);
+  const largest = effects.reduce((best, effect, edge) => (Math.abs(effect) > Math.abs(effects[best]) ? edge : best), 0);
+  if (effects.length === 0) return "";
+  if (!effects[largest]) return `No single edge changes this prediction (reduced by ${protocol}).`;
+  return sentence(content, target, [largest], protocol, known(content, target, [largest], protocol));
+}

@@ -164,3 +164,42 @@ def test_the_same_module_is_the_notebook_widget(driver: Chrome, model: Explained
     assert one(driver, ".target-name").text == "Node n11"
     own = place_of(model, 11)
     assert len(rows(driver)) == own.stop - own.start
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (390, 844)])
+def test_the_first_screen_has_the_headline_the_picture_and_its_sentence(
+    page: Chrome, model: ExplainedModel, width: int, height: int
+) -> None:
+    set_screen(page, width, height)
+    bottom = "return arguments[0].getBoundingClientRect().bottom"
+    for selector in (".verdict p", ".stage", *([".says"] if width > 600 else [])):
+        assert page.execute_script(bottom, one(page, selector)) <= height
+    assert one(page, ".verdict p").text == model.evaluation.verdict.headline.splitlines()[0].replace("`", "")
+    places = [page.execute_script(bottom, one(page, selector)) for selector in (".verdict", ".stage", ".headline")]
+    assert places == sorted(places)
+    for menu in page.find_elements(By.CSS_SELECTOR, "select"):  # no chosen option is cut
+        text = "const s = arguments[0], c = document.createElement('canvas').getContext('2d');"
+        text += "c.font = getComputedStyle(s).font; return c.measureText(s.selectedOptions[0].text).width"
+        assert page.execute_script(text, menu) <= menu.size["width"]
+
+
+def test_the_sentence_under_the_picture_names_the_edge_that_matters_most(page: Chrome, model: ExplainedModel) -> None:
+    place = place_of(model, 7)
+    protocol = next(iter(model.evaluation.reductions))
+    effects = model.evaluation.reductions[protocol].delta_pc[place]
+    edge = model.evaluation.pairs.edges[place][int(effects.abs().argmax())]
+    names = model.options["node_names"]
+    source, destination = (names[int(node)] for node in model.evaluation.pairs.graph.edge_index[:, edge])
+    press(page, "›")
+    while one(page, ".target-name").text != "Node n7":
+        press(page, "›")
+    assert f"Without {source} → {destination} (reduced by {protocol})" in one(page, ".says").text
+
+
+def test_black_and_grey_methods_differ_in_the_dark(page: Chrome) -> None:
+    set_screen(page, 1400, 900, "dark")
+    WebDriverWait(page, 10).until(lambda _: one(page, "#attree").get_attribute("data-theme") == "dark")
+    code = page.execute_script(
+        "return [...document.querySelectorAll('.headline .swatch')].map((dot) => dot.style.background)"
+    )
+    assert len(set(code)) == len(code)

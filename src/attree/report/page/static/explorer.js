@@ -171,6 +171,7 @@ var groupColor = (colors, rank) => colors.groups[rank] ?? colors.other;
 function standingOut(colors, color) {
   const [paper, ink] = [channels(colors.paper), channels(colors.ink)];
   let own = channels(color);
+  if (luminance(own) < 1e-3 && contrast(own, paper) < 3) return `rgb(${ink.join(",")})`;
   for (let step2 = 0; step2 < 20 && contrast(own, paper) < 3; step2 += 1) {
     own = own.map((value, channel) => value + 0.1 * (ink[channel] - value));
   }
@@ -634,6 +635,13 @@ function sentence(content, target, cut, protocol, answer) {
   }
   return `${now}${without} it would ${changed ? `predict ${content.className(own)}` : "still predict the same"} (${percent(share)}).`;
 }
+function strongestSentence(content, target, protocol) {
+  const effects = Array.from(target.effects[protocol]?.pc ?? []);
+  const largest = effects.reduce((best, effect, edge) => Math.abs(effect) > Math.abs(effects[best]) ? edge : best, 0);
+  if (effects.length === 0) return "";
+  if (!effects[largest]) return `No single edge changes this prediction (reduced by ${protocol}).`;
+  return sentence(content, target, [largest], protocol, known(content, target, [largest], protocol));
+}
 
 // src/edge_card.js
 function edgeCard(content, target, edge, tree, protocol) {
@@ -964,15 +972,6 @@ function columns(content, target, method, protocol) {
       },
       ...content.predictsNumbers ? [] : [
         {
-          key: "ne",
-          title: "loss of certainty",
-          class: "number wrap",
-          down: true,
-          hint: "ΔNE: rise of the entropy",
-          text: (edge) => signed(effect.ne[edge]),
-          order: (edge) => size(effect.ne[edge])
-        },
-        {
           key: "after",
           title: "prediction then",
           class: "after",
@@ -980,6 +979,15 @@ function columns(content, target, method, protocol) {
           hint: "prediction after the reduction; changed classes first",
           text: (edge) => afterwards(content, target, effect, edge),
           order: (edge) => effect.changed[edge] * 2 + size(effect.pc[edge])
+        },
+        {
+          key: "ne",
+          title: "loss of certainty",
+          class: "number wrap",
+          down: true,
+          hint: "ΔNE: rise of the entropy",
+          text: (edge) => signed(effect.ne[edge]),
+          order: (edge) => size(effect.ne[edge])
         }
       ]
     );
@@ -2046,6 +2054,7 @@ var Explorer = class {
     this.heading = h("h2", { class: "target-name" });
     this.about = h("p", { class: "about" });
     this.note = h("p", { class: "notes left-out", role: "status" });
+    this.says = h("p", { class: "says" });
     this.legend = h("ul", { class: "legend groups", "aria-label": content.groups ? `Colours: ${content.groups.meaning}` : "Colours" });
     this.element = this.#build();
     this.#show();
@@ -2078,6 +2087,7 @@ var Explorer = class {
     files.addEventListener("focusout", (event) => {
       if (!files.contains(event.relatedTarget)) files.open = false;
     });
+    const [main, more] = this.#controls();
     return h(
       "section",
       { class: "explorer", "aria-label": "Explorer" },
@@ -2092,9 +2102,10 @@ var Explorer = class {
           tool("›", "Next target", () => this.set({ target: this.list.neighbour(1) })),
           h("div", {}, this.heading, this.about)
         ),
-        this.#controls(),
         this.stage,
+        this.says,
         this.legend,
+        main,
         h(
           "div",
           { class: "tools" },
@@ -2105,7 +2116,8 @@ var Explorer = class {
           this.link ? this.#linkButton() : null,
           this.note,
           this.all
-        )
+        ),
+        more
       ),
       h("div", { class: "wide" }, this.table.element, h("div", { class: "cards" }, this.card, this.whatIf.element)),
       this.tooltip,
@@ -2123,9 +2135,9 @@ var Explorer = class {
     this.besideControl = beside.control;
     if (content.protocols.length > 0) {
       const options = content.protocols.map(({ name }) => [name, name]);
-      const protocol = select("Reduce an edge by", options, state.protocol, (chosen) => this.set({ protocol: chosen }));
+      const protocol2 = select("Reduce an edge by", options, state.protocol, (chosen) => this.set({ protocol: chosen }));
       const meanings = content.protocols.filter(({ meaning }) => meaning).map(({ name, meaning }) => `${name}: ${meaning}`);
-      fields.push(field(protocol, "protocol", meanings));
+      fields.push(field(protocol2, "protocol", meanings));
     }
     this.views = {};
     const view = (name, text) => this.views[name] = h("button", { type: "button", click: () => this.set({ view: name, step: -1 }) }, text);
@@ -2146,14 +2158,17 @@ var Explorer = class {
     const shared = h("input", { type: "checkbox", change: () => this.set({ scale: shared.checked ? "shared" : "own" }) });
     shared.checked = state.scale === "shared";
     this.sharedCheck = h("label", { class: "check" }, shared, "one scale for both");
-    return h(
-      "div",
-      { class: "controls" },
-      h("div", { class: "with-term" }, switcher, hasTree ? term("tree") : null),
-      fields,
-      h("label", { class: "field filter" }, h("span", {}, "Strongest edges "), this.filterText, this.filter),
-      h("div", { class: "checks" }, check("loops", "self-loops"), check("apart", "unconnected nodes"), this.sharedCheck)
-    );
+    const [shownMethod, besides, ...protocol] = fields;
+    return [
+      h("div", { class: "controls" }, h("div", { class: "with-term" }, switcher, hasTree ? term("tree") : null), shownMethod, protocol),
+      h(
+        "div",
+        { class: "controls" },
+        besides,
+        h("label", { class: "field filter" }, h("span", {}, "Strongest edges "), this.filterText, this.filter),
+        h("div", { class: "checks" }, check("loops", "self-loops"), check("apart", "unconnected nodes"), this.sharedCheck)
+      )
+    ];
   }
   #linkButton() {
     const button = h("button", {
@@ -2193,6 +2208,8 @@ var Explorer = class {
     this.#tree = state.view === "tree" ? growTree(target, state.strongest === Infinity ? MOST_NODES : FIRST_NODES) : null;
     this.heading.textContent = `${content.noun} ${content.targetName(target)}`;
     this.about.replaceChildren(...this.#describe());
+    this.says.textContent = strongestSentence(content, target, state.protocol);
+    this.says.hidden = !this.says.textContent;
     for (const [name, button] of Object.entries(this.views)) button.setAttribute("aria-pressed", String(name === state.view));
     this.filter.disabled = this.besideControl.disabled = Boolean(this.#tree);
     this.sharedCheck.hidden = this.#panels().length < 2;
@@ -2458,20 +2475,25 @@ function summaryTable(content, colors) {
     const [text, write] = FACTS[name] ?? [name, number];
     return [text, write(value)];
   })];
-  const verdict = content.verdict ?? [];
-  if (own.length === 0 && facts.length === 0 && verdict.length === 0) return null;
+  if (own.length === 0 && facts.length === 0) return null;
   const parts = [];
   if (facts.length > 0) {
     parts.push(h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
   }
-  if (verdict.length > 0) parts.push(said(verdict));
   if (own.length > 0) parts.push(headline(content, own, colors), everything(content, own));
   return h("div", { class: "summary" }, parts);
 }
-function said(verdict) {
+function verdictBox(content) {
+  const verdict = content.verdict ?? [];
+  if (verdict.length === 0) return null;
   const open = verdict.length <= OPEN + 1 ? verdict.length : OPEN;
-  const [first, rest] = [verdict.slice(0, open), verdict.slice(open)].map((part) => part.map((sentence2) => h("p", {}, worded(sentence2))));
-  return h("div", { class: "verdict" }, first, rest.length > 0 ? h("details", {}, h("summary", {}, `${rest.length} more findings`), rest) : null);
+  const [first, more] = [verdict.slice(0, open), verdict.slice(open)].map((part) => part.map((sentence2) => h("p", {}, worded(sentence2))));
+  return h(
+    "section",
+    { class: "verdict", "aria-label": "Verdict" },
+    h("div", {}, first),
+    more.length > 0 ? h("details", {}, h("summary", {}, `${more.length} more findings`), more) : null
+  );
 }
 function headline(content, metrics, colors) {
   const methods = unique(metrics.map((metric) => metric.method));
@@ -2603,8 +2625,8 @@ function mount(root, document_, asked = "", changed = () => {
   root.classList.add("attree");
   root.replaceChildren(
     h("header", {}, h("div", {}, h("h1", {}, content.title), h("p", { class: "about" }, about)), themeButton),
-    guide(content),
-    h("main", {}, overview.length > 0 ? h("div", { class: "overview" }, overview) : null, explorer.element)
+    h("main", {}, verdictBox(content), explorer.element, overview.length > 0 ? h("div", { class: "overview" }, overview) : null),
+    guide(content)
   );
   setTheme(theme);
   const preferred = matchMedia("(prefers-color-scheme: dark)");

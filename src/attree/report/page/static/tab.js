@@ -85,6 +85,7 @@ var channels = (color) => [1, 3, 5].map((start) => Number.parseInt(color.slice(s
 function standingOut(colors, color) {
   const [paper, ink] = [channels(colors.paper), channels(colors.ink)];
   let own = channels(color);
+  if (luminance(own) < 1e-3 && contrast(own, paper) < 3) return `rgb(${ink.join(",")})`;
   for (let step = 0; step < 20 && contrast(own, paper) < 3; step += 1) {
     own = own.map((value, channel) => value + 0.1 * (ink[channel] - value));
   }
