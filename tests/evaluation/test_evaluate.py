@@ -88,7 +88,7 @@ def test_same_seed_same_numbers_and_drawn_targets(model: nn.Module, graph: Data)
 def test_prints_as_a_table_and_survives_a_file(model: nn.Module, graph: Data, tmp_path: Path) -> None:
     result = attree.evaluate(model, graph, targets=[1, 2], protocols=["removal"])
     assert "GAtt" in str(result)
-    assert "2 nodes" in str(result)
+    assert f"2 of {result.population} nodes" in str(result)
     assert "<table" in result._repr_html_()
     table = result.to_pandas()
     assert table.loc[("removal", "pc_pearson"), "GAtt"] == result.metrics["explain/gatt/removal/pc_pearson"]

@@ -84,11 +84,11 @@ def nodes() -> Evaluation:
 
 
 CASES: dict[str, tuple[Callable[[], Evaluation], str]] = {
-    "typed": (typed, "2 nodes"),
-    "links": (links, "2 links"),
-    "labels": (labels, "2 nodes"),
+    "typed": (typed, "2 of 3 nodes"),
+    "links": (links, "2 of 4 links"),
+    "labels": (labels, "2 of 9 nodes"),
     "graphs": (graphs, "2 graphs"),
-    "nodes": (nodes, "2 nodes"),
+    "nodes": (nodes, "2 of 9 nodes"),
 }
 
 

@@ -44,8 +44,9 @@ def verdict_of(result: Evaluation) -> tuple[Evaluation, dict[str, str]]:
 def test_attention_that_matters(graph: Data) -> None:
     result, found = verdict(graph, Built(sharpness=4.0, scale=3.0))
     assert "Under `weight`, the network's attention explains more than uniform attention" in found["attention"]
-    # Three methods and two protocols make six comparisons, and none may be false more often than one in twenty times.
-    difference = result.difference("gatt", "uniform", "weight", "within_pearson", level=1 - 0.05 / comparisons(result))
+    # Five comparisons or more hold together: more careful than one, and less than if they were unrelated (Bonferroni).
+    assert 0.95 < result.verdict_level < 1 - 0.05 / comparisons(result)
+    difference = result.difference("gatt", "uniform", "weight", "within_pearson", level=result.verdict_level)
     assert str(difference) in found["attention"]
     assert "Under `removal`, GAtt predicts best how" in found["best"]
     assert not {"no_effect", "unseen", "saturated"} & set(found)
@@ -85,10 +86,26 @@ def test_few_targets_and_few_changes_are_said_to_be_uncertain(graph: Data) -> No
     result = evaluate(model, graph, targets=[3, 5], methods=["gatt"])
     said = judge(result).sentences
     assert any("2 targets are too few" in sentence for sentence in said)
-    weak = "too few for an interval of `prediction, AUROC` and `faithfulness (mean)`"
+    assert "Intervals speak of all 120 targets, if these 2 were drawn at random." in said
+    assert "Statistics over the pairs of all targets have no interval with fewer than 50 targets." in said
+    result = evaluate(model, graph, num_targets=60, methods=["gatt"])
     changing = len(set(result.pairs.owner[result.reductions["removal"].changed].tolist()))
-    assert changing > 0
-    assert f"Under `removal`, predictions change for {changing} of 2 targets: {weak}." in said
+    few = f"Under `removal`, predictions change for {changing} of 60 targets: too few for an interval"
+    assert any(few in sentence for sentence in result.verdict.sentences) == (changing < 30)
+    pooled = "Pearson's correlations over the pairs of all targets, and `faithfulness (mean)`, have no interval"
+    assert any(pooled in sentence for sentence in result.verdict.sentences)
+
+
+def test_if_all_targets_are_measured_the_numbers_are_exact(graph: Data) -> None:
+    result = evaluate(Built(sharpness=4.0, scale=3.0).eval(), graph, targets="all", methods=["gatt", "uniform"])
+    exact = "All 120 targets that there are were measured: these numbers are exact, and have no intervals."
+    assert exact in result.verdict.sentences
+    assert not any("Intervals speak" in sentence for sentence in result.verdict.sentences)
+    assert "\nall 120 nodes, " in str(result)
+    assert "\N{PLUS-MINUS SIGN}" not in str(result)
+    difference = result.difference("gatt", "uniform", "removal", "within_pearson")
+    assert difference.low == difference.value == difference.high
+    assert difference.is_certain
 
 
 def test_the_best_method_is_recommended(graph: Data) -> None:
@@ -153,11 +170,15 @@ def with_effects(result: Evaluation, scores: dict[str, torch.Tensor], effect: to
 
 
 def comparisons(result: Evaluation) -> int:
-    """Every two methods that are ranked, under each protocol: occlusion is exact under `removal`, and random never."""
+    """Every two methods that are ranked, under each protocol, and GAtt under both of them.
+
+    Occlusion is exact under `removal`, and random scores are never ranked.
+    """
     ranked = {name for name in result.pair_scores if name != "random"}
-    return sum(
+    pairs = [
         math.comb(len(ranked - {"occlusion"} if protocol == "removal" else ranked), 2) for protocol in result.reductions
-    )
+    ]
+    return sum(pairs) + len(pairs) - 1
 
 
 def test_two_scores_that_explain_nothing_are_not_said_to_explain_as_much(graph: Data) -> None:
@@ -238,7 +259,7 @@ def test_random_scores_are_never_called_the_best(graph: Data) -> None:
 def test_one_pair_alone_is_said_to_be_too_little(graph: Data) -> None:
     lonely = Data(x=graph.x[:6], edge_index=graph.edge_index.new_tensor([[0, 1], [1, 2]]))
     text = str(evaluate(Built(sharpness=1.0, scale=3.0).eval(), lonely, targets=5, methods=["gatt"]))
-    assert "\n1 node, 1 pair\n" in text
+    assert "\n1 of 6 nodes, 1 pair\n" in text
     assert "1 target is too few to say much" in text
     assert "half of the 95 % interval" not in text  # nothing has one
 

@@ -66,11 +66,21 @@ def corrected(statistic: str, x: np.ndarray, y: np.ndarray, owner: np.ndarray) -
     return total, 1 / (shares**2).sum()
 
 
-def interval(statistic: str, x: np.ndarray, y: np.ndarray, owner: np.ndarray) -> tuple[float, float]:
-    """The 95 % interval: Fisher's z, or the logit, with Student's t."""
+def freedom(by_target: np.ndarray, effective: float) -> float:
+    """Degrees of freedom that fit the variance of the variance of the influences, from 50 effective targets on."""
+    if effective < 50:
+        return effective - 1
+    excess = effective * (by_target**4).sum() / (by_target**2).sum() ** 2 - 3
+    return 2 / (max(excess, 0.0) / effective + 2 / (effective - 1))
+
+
+def interval(
+    statistic: str, x: np.ndarray, y: np.ndarray, owner: np.ndarray, drawn: float = 1.0
+) -> tuple[float, float]:
+    """The 95 % interval: Fisher's z, or the logit, with Student's t; `drawn` multiplies the error."""
     by_target, effective = corrected(statistic, x, y, owner)
     value = WEIGHTED[statistic](x, y, np.ones(len(x))).real
-    half = stats.t.ppf(0.975, effective - 1) * np.sqrt((by_target**2).sum())
+    half = stats.t.ppf(0.975, freedom(by_target, effective)) * np.sqrt((by_target**2).sum()) * drawn
     if statistic == "auroc":
         middle, half = np.log(value / (1 - value)), half / (value * (1 - value))
         return tuple(1 / (1 + np.exp(-(middle + side * half))) for side in (-1, 1))

@@ -6,6 +6,7 @@ narrower than the intervals of the methods suggest.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +18,7 @@ from attree.evaluation.names import (
     CHARACTERIZATION,
     FIDELITY_MINUS,
     FIDELITY_PLUS,
+    OF_TRUTH,
     TRUTH,
     UNFAITHFULNESS,
     WITHIN,
@@ -95,23 +97,25 @@ class Difference:
         value: The difference.
         low: Lower end of its interval; NaN if it has none.
         high: Upper end of its interval.
+        is_large: Whether its size is beyond chance for any distribution over targets, also without an interval.
     """
 
     value: float
     low: float
     high: float
+    is_large: bool = False
 
     @property
     def is_certain(self) -> bool:
-        """Whether the interval excludes 0."""
-        return self.low > 0 or self.high < 0
+        """Whether the interval excludes 0, or the size of the difference does."""
+        return self.low > 0 or self.high < 0 or self.is_large
 
     def is_within(self, margin: float) -> bool:
         """Whether the interval lies between minus and plus the margin."""
         return abs(self.low) <= margin and abs(self.high) <= margin
 
     def __str__(self) -> str:
-        return f"{self.value:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
+        return f"{self.value:+.3f}" + ("" if math.isnan(self.low) else f" [{self.low:+.3f}, {self.high:+.3f}]")
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,11 @@ class Certainty:
         """Return the 95 % interval of every metric; NaN if it has none."""
         return {name: interval_of(influence) for name, influence in self.influences.items()}
 
+    def contrast(self, first: MetricName, second: MetricName) -> Influence:
+        """Return how much each target moves the difference between two metrics."""
+        minuend, subtrahend = (self.influences.get(str(name), undefined(1)) for name in (first, second))
+        return minuend.minus(subtrahend)
+
     def difference(
         self, metrics: Mapping[str, float], first: MetricName, second: MetricName, level: float = LEVEL
     ) -> Difference:
@@ -140,11 +149,19 @@ class Certainty:
             level: How often the interval holds the true difference.
         """
         value = metrics.get(str(first), float("nan")) - metrics.get(str(second), float("nan"))
-        minuend, subtrahend = (self.influences.get(str(name), undefined(1)) for name in (first, second))
-        influence = replace(minuend.minus(subtrahend), value=value)
+        influence = replace(self.contrast(first, second), value=value)
         if influence.error == 0:  # no target moves it, for instance because both scores are the same
             return Difference(value, value, value)
-        return Difference(value, *interval_of(influence, level))
+        is_large = {first.statistic, second.statistic} == {WITHIN} and _is_beyond_chance(influence, level)
+        return Difference(value, *interval_of(influence, level), is_large)
+
+
+def _is_beyond_chance(influence: Influence, level: float) -> bool:
+    """Whether a mean of differences of correlations, which lie between -2 and 2, is beyond Hoeffding's bound.
+
+    The bound is wide, but it holds for every distribution, also for the skewed ones of few correlations near 1.
+    """
+    return influence.effective * influence.value**2 > 8 * math.log(2 / (1 - level))
 
 
 def influences_of(
@@ -153,6 +170,7 @@ def influences_of(
     truth: PairColumns | None,
     averaged: Iterable[str],
     by_target: Mapping[str, Tensor] | None = None,
+    population: int | None = None,
 ) -> Certainty:
     """Compute how much each target moves every metric.
 
@@ -162,6 +180,8 @@ def influences_of(
         truth: The pairs of the targets with ground truth.
         averaged: Methods whose metrics are means over several draws. The influence is that of the first draw.
         by_target: For metrics that are means over targets, the values of the single targets by metric name.
+        population: Number of targets that those of the pairs were drawn from; None if they stand for any number of
+            others. Targets with ground truth always do: nobody says whether more have true edges.
     """
     influences: dict[str, Influence] = {}
     if pairs.deltas and pairs.owner.numel():
@@ -179,13 +199,18 @@ def influences_of(
                 influences[str(MetricName(method, WITHIN, protocol))] = influence_on_mean(
                     values.double().numpy(), "correlations"
                 )
+    for name, values in ({} if by_target is None else by_target).items():
+        influences[name] = influence_on_mean(values.double().numpy())
+    if population is not None:
+        influences = {
+            name: influence if name.endswith(OF_TRUTH) else influence.out_of(population)
+            for name, influence in influences.items()
+        }
     if truth is not None and truth.labels is not None and truth.owner.numel():
         owner = truth.owner.numpy()
         influence = TargetInfluence(owner, int(owner.max()) + 1)
         for method, scores in truth.scores.items():
             influences[str(MetricName(method, TRUTH))] = influence.auroc(Ranking(scores), truth.labels)
-    for name, values in ({} if by_target is None else by_target).items():
-        influences[name] = influence_on_mean(values.double().numpy())
     influences |= {str(name): _characterized(*both) for name, both in _fidelities(influences).items()}
     for name, single in influences.items():
         metric = MetricName.parse(name)

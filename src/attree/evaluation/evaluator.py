@@ -158,6 +158,7 @@ class Evaluator:
             seconds=seconds,
             owner=None if self._shard.world_size == 1 else self._positions[self.pairs.owner.cpu()],
             all_targets=self.targets.numel(),
+            population=_population(self.subject),
             has_intervals=self.config.intervals,
             labels={name: method.label for name, method in self.methods.items()},
             settings={name: method.settings() for name, method in self.methods.items()},
@@ -202,7 +203,9 @@ class Evaluator:
 
         def certainty() -> Certainty:
             assert columns is not None
-            return influences_of(evaluation.metrics, columns, truth, evaluation.averaged)
+            return influences_of(
+                evaluation.metrics, columns, truth, evaluation.averaged, population=evaluation.population
+            )
 
         return replace(evaluation, gathered_certainty=computed_once(certainty))
 
@@ -223,6 +226,12 @@ class Evaluator:
         if column not in self._random_scores:
             self._random_scores[column] = method.score_pairs(self.subject, self.pairs)
         return self._random_scores[column]
+
+
+def _population(subject: Subject) -> int | None:
+    """Return how many targets there are to draw from; None for graphs, and for a part cut out of a larger graph."""
+    is_sample = subject.level == "graph" or subject.graph.origin is not None
+    return None if is_sample else subject.targets().numel()
 
 
 def _versions(model: nn.Module) -> list[tuple[int, int]] | None:

@@ -113,15 +113,15 @@ def _matters(evaluation: Evaluation, protocol: str) -> str:
     difference = compared(evaluation, "gatt", "uniform", protocol)
     if difference is None:
         return ""
-    ends = f"{difference.value:+.2f} [{difference.low:.2f}, {difference.high:.2f}]"
+    ends = f"{difference.value:+.2f}"
+    if not math.isnan(difference.low) and difference.low < difference.high:
+        ends = f"{ends} [{difference.low:.2f}, {difference.high:.2f}]"
     if difference.is_within(SAME):
         return f"The network's attention matters little: {ends}, no more than uniform by more than {SAME:.2f}."
-    if difference.low > 0:
+    if difference.is_certain and difference.value > 0:
         return f"The network's attention matters: {ends} over uniform."
-    if difference.high < 0:
+    if difference.is_certain:
         return f"The network's attention explains less than uniform attention: {ends}."
-    if math.isnan(difference.low):
-        return f"The network's attention: {difference.value:+.2f} over uniform."
     return f"It is uncertain whether the network's attention matters: {ends} over uniform."
 
 

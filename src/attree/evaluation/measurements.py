@@ -31,6 +31,8 @@ class Measurements:
         seconds: Time that each method took to score the pairs.
         owner: Position of each pair's target among the targets of all processes; None in a single process.
         all_targets: Number of targets of all processes; None in a single process.
+        population: Number of targets that the evaluated ones were drawn from; None if they stand for any number of
+            others, as graphs do.
         has_intervals: Whether statistics have intervals.
         gathered_certainty: The certainty over the targets of several processes; None in a single process, which
             computes it when it is first needed.
@@ -47,6 +49,7 @@ class Measurements:
     seconds: dict[str, float] = field(default_factory=dict)
     owner: Tensor | None = None
     all_targets: int | None = None
+    population: int | None = None
     has_intervals: bool = True
     gathered_certainty: Certainty | None = None
 
@@ -83,6 +86,11 @@ class Measurements:
         """Names of the statistics in tables, by their names in metrics."""
         return NUMBER_LABELS if self.predicts_numbers else METRIC_LABELS
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether all targets there are were evaluated, so that no number could differ with other targets."""
+        return self.population is not None and self.num_targets >= self.population
+
     def num_changed(self, protocol: str) -> int:
         """Return the number of reductions that change the predicted class, which `p_auroc` is based on."""
         return int(self.reductions[protocol].changed.sum())
@@ -107,4 +115,5 @@ class Measurements:
         if not self.has_intervals:
             return Certainty()
         truth = None if self.truth_columns is None else self.truth_columns.on_cpu()
-        return influences_of(self.metrics, self.columns().on_cpu(), truth, self.averaged, self.by_target)
+        columns = self.columns().on_cpu()
+        return influences_of(self.metrics, columns, truth, self.averaged, self.by_target, self.population)

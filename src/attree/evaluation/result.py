@@ -28,7 +28,7 @@ from attree.evaluation.result_formats import (
     write_arrays,
 )
 from attree.evaluation.target_labels import TargetLabels, one_line
-from attree.evaluation.verdict import Verdict
+from attree.evaluation.verdict import Verdict, verdict_level
 from attree.evaluation.verdict_rules import judge
 from attree.faithfulness import ReductionProtocol
 from attree.io.files import read_intervals, read_metrics, read_settings, write_metrics, write_text
@@ -65,6 +65,7 @@ class Evaluation(Measurements):
         roots: Root nodes of the targets' computation trees.
         truth: True edges of the nodes that have some.
         stored: Intervals that were read from a file.
+        stored_level: The level of the verdict's comparisons that was read from a file.
     """
 
     labels: dict[str, str] = field(default_factory=dict)
@@ -78,6 +79,7 @@ class Evaluation(Measurements):
     roots: Roots | None = None
     truth: GroundTruth | None = None
     stored: dict[str, Interval] = field(default_factory=dict)
+    stored_level: float | None = None
 
     @property
     def title(self) -> str:
@@ -171,6 +173,11 @@ class Evaluation(Measurements):
         """The conclusions from the numbers in words: which method to trust, and what is uncertain."""
         return judge(self)
 
+    @cached_property
+    def verdict_level(self) -> float:
+        """The level of each comparison in the verdict at which all its comparisons hold together in 95 % of cases."""
+        return verdict_level(self) if self.stored_level is None else self.stored_level
+
     def _name(self, method: str, protocol: str, statistic: str) -> MetricName:
         name = MetricName(method, TRUTH) if protocol == "truth" else MetricName(method, statistic, protocol)
         expect(str(name) in self.metrics, "method, protocol, statistic", "names that form a metric", str(name))
@@ -245,7 +252,8 @@ class Evaluation(Measurements):
     def save(self, folder: str | Path) -> Path:
         """Write `metrics.json`, `methods.json` and `evaluation.npz` (without pickle) to a folder; return the folder."""
         folder = expect_path(folder, "folder")
-        write_arrays(folder / ARRAYS_FILE, Arrays(*(getattr(self, name) for name in Arrays._fields)))
+        content = {name: getattr(self, name) for name in Arrays._fields} | {"stored_level": self.verdict_level}
+        write_arrays(folder / ARRAYS_FILE, Arrays(**content))
         write_text(folder / METHODS_FILE, json.dumps(self.settings, indent=2, default=str) + "\n")
         write_metrics(
             folder / METRICS_FILE, self.metrics, self.intervals, self.verdict.sentences, self.verdict.headline

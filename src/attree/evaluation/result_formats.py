@@ -41,6 +41,9 @@ TableKind = Literal["short", "full"]
 SHORT_NOTE = "Mean over targets of the correlation of scores with effects; true edges: AUROC"
 """What the numbers of the short table are."""
 
+HALF_WIDTH_NOTE = "\N{PLUS-MINUS SIGN}: half of the 95 % interval, if the targets were drawn at random"
+"""What the second number of a cell is."""
+
 FULL_HINT = 'All statistics and findings: print(result.table("full"))'
 """How to see everything else."""
 
@@ -72,8 +75,8 @@ def as_text(evaluation: Evaluation, table: TableKind = "short") -> str:
         table: `short` prints one row per method and the findings that limit the headline; `full` prints every statistic
             and every finding.
     """
-    verdict, pairs, targets = evaluation.verdict, len(evaluation.pairs), evaluation.targets.numel()
-    about = f"{_several(targets, target_noun(evaluation))}, {_several(pairs, 'pair')}"
+    verdict, pairs = evaluation.verdict, len(evaluation.pairs)
+    about = f"{measured_targets(evaluation)}, {_several(pairs, 'pair')}"
     head = [*wrapped(verdict.headline), ""] if verdict.headline else []
     if table == "short":
         short = short_table(evaluation.metrics, evaluation.labels, evaluation.intervals)
@@ -91,12 +94,20 @@ def as_text(evaluation: Evaluation, table: TableKind = "short") -> str:
         ]
         findings, more = verdict.sentences, []
     if any(math.isfinite(low) for low, _ in evaluation.intervals.values()):
-        notes.append("\N{PLUS-MINUS SIGN}: half of the 95 % interval, when targets are drawn anew")
+        notes.append(HALF_WIDTH_NOTE)
     if evaluation.num_true_targets is not None:
         notes.append(truth_note(evaluation.num_true_targets))
     bullets = [line for sentence in findings for line in wrapped(f"- {sentence}", indent="  ")]
     tail = ["", *bullets, *more] if bullets else more
     return "\n".join([*head, about, *body, *notes, *tail])
+
+
+def measured_targets(evaluation: Evaluation) -> str:
+    """Return how many targets were measured, and out of how many: "100 of 2,708 nodes", "all 183 nodes"."""
+    noun, count, population = target_noun(evaluation), evaluation.num_targets, evaluation.population
+    if population is None or count > population:
+        return _several(count, noun)
+    return f"all {_several(count, noun)}" if count == population > 1 else f"{count:,} of {_several(population, noun)}"
 
 
 def wrapped(text: str, indent: str = "") -> list[str]:
@@ -199,6 +210,8 @@ class Arrays(NamedTuple):
     network: str
     predictions: Tensor | None
     about: TargetLabels
+    population: int | None
+    stored_level: float | None
 
 
 def write_arrays(path: Path, content: Arrays) -> Path:
@@ -216,6 +229,8 @@ def write_arrays(path: Path, content: Arrays) -> Path:
         "meanings": _text(content.meanings.get(name, "") for name in reductions),
         "network": np.array(content.network),
         "dataset": np.array(about.dataset or ""),
+        "population": np.array(-1 if content.population is None else content.population),
+        "verdict_level": np.array(math.nan if content.stored_level is None else content.stored_level),
     }
     if pairs.graph.types is not None:
         arrays |= typed_arrays(pairs.graph.types, None)
@@ -273,7 +288,19 @@ def _read(arrays: dict[str, np.ndarray]) -> Arrays:
     # Files of the first version have no meanings, network, dataset or target labels.
     meanings = dict(zip(protocols, arrays["meanings"].tolist(), strict=True)) if "meanings" in arrays else {}
     network = str(arrays.get("network", ""))
-    return Arrays(pairs, scores, reductions, labels, meanings, network, *_read_targets(arrays, pairs))
+    # Files before 0.3 have neither a population nor a level.
+    population, verdict_level = int(arrays.get("population", -1)), float(arrays.get("verdict_level", math.nan))
+    return Arrays(
+        pairs,
+        scores,
+        reductions,
+        labels,
+        meanings,
+        network,
+        *_read_targets(arrays, pairs),
+        None if population < 0 else population,
+        None if math.isnan(verdict_level) else verdict_level,
+    )
 
 
 def _read_targets(arrays: dict[str, np.ndarray], pairs: Pairs) -> tuple[Tensor | None, TargetLabels]:

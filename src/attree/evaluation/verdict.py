@@ -8,11 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Self
 
 from attree.attribution import METHODS
 from attree.evaluation.certainty import Difference
 from attree.evaluation.names import TRUTH, WITHIN, MetricName
+from attree.metrics.functional.intervals import interval_of
+from attree.metrics.functional.simultaneous import joint_level
 
 if TYPE_CHECKING:
     from attree.evaluation.result import Evaluation
@@ -167,16 +170,33 @@ def leading_protocol(evaluation: Evaluation) -> str | None:
     return PROTOCOL if PROTOCOL in evaluation.reductions else next(iter(evaluation.reductions), None)
 
 
-def verdict_level(evaluation: Evaluation) -> float:
-    """Return the level of each comparison at which all comparisons of a verdict hold together (Bonferroni).
+def comparisons_of(evaluation: Evaluation) -> list[tuple[MetricName, MetricName]]:
+    """Return all pairs of metrics that a verdict may compare.
 
-    Every two methods may be compared, under every protocol. "The best, and those that may be as good" denies a tie to
-    all methods that it does not name, so that the best against all others (Hsu) would be too few comparisons. One more
-    compares GAtt and uniform attention by the true edges.
+    These are every two methods under every protocol, a method under two protocols, and GAtt and uniform attention by
+    the true edges.
     """
-    comparisons = sum(math.comb(len(best_first(evaluation, protocol)), 2) for protocol in evaluation.reductions)
-    comparisons += not math.isnan(value_of(evaluation, "gatt", None, TRUTH))
-    return 1 - SIGNIFICANCE / max(comparisons, 1)
+    protocols = list(evaluation.reductions)
+    names = {
+        protocol: [MetricName(method, STATISTIC, protocol) for method in best_first(evaluation, protocol)]
+        for protocol in protocols
+    }
+    pairs = [pair for protocol in protocols for pair in combinations(names[protocol], 2)]
+    method = compared_under_protocols(evaluation)
+    pairs += [(MetricName(method, STATISTIC, a), MetricName(method, STATISTIC, b)) for a, b in pairwise(protocols)]
+    return [*pairs, (MetricName("gatt", TRUTH), MetricName("uniform", TRUTH))]
+
+
+def compared_under_protocols(evaluation: Evaluation) -> str:
+    """Return the method that shows whether the protocol matters: GAtt, or the first method."""
+    return "gatt" if "gatt" in evaluation.pair_scores else next(iter(evaluation.pair_scores), "")
+
+
+def verdict_level(evaluation: Evaluation) -> float:
+    """Return the level of each comparison at which all comparisons of a verdict hold together."""
+    contrasts = (evaluation.certainty.contrast(*names) for names in comparisons_of(evaluation))
+    with_interval = [contrast for contrast in contrasts if not math.isnan(interval_of(contrast)[0])]
+    return joint_level(with_interval, 1 - SIGNIFICANCE)
 
 
 def compared(
@@ -198,4 +218,4 @@ def compared(
     ]
     if any(map(math.isnan, values)):
         return None
-    return evaluation.difference(first, second, protocol, statistic, level=verdict_level(evaluation))
+    return evaluation.difference(first, second, protocol, statistic, level=evaluation.verdict_level)

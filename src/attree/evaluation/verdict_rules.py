@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from attree.evaluation.certainty import Difference
 from attree.evaluation.headline import headline
-from attree.evaluation.names import BYPASS, FAITHFULNESS, METRIC_LABELS, TRUTH, MetricName, size_name
+from attree.evaluation.names import BYPASS, METRIC_LABELS, TRUTH, MetricName, size_name
 from attree.evaluation.verdict import (
     CONFIDENT,
     SAME,
@@ -23,6 +23,7 @@ from attree.evaluation.verdict import (
     Verdict,
     best_first,
     compared,
+    compared_under_protocols,
     confident_share,
     cost_of,
     exact_methods,
@@ -33,10 +34,9 @@ from attree.evaluation.verdict import (
     leading_protocol,
     predicts_effects,
     value_of,
-    verdict_level,
 )
 from attree.metrics.functional.correlation import pearson
-from attree.metrics.functional.influence import FEWEST_TARGETS
+from attree.metrics.functional.influence import FEWEST_TARGETS, MANY_TARGETS, NEAR_ONE
 
 if TYPE_CHECKING:
     from attree.evaluation.result import Evaluation
@@ -162,7 +162,7 @@ def _than_uniform(difference: Difference, best: float) -> str:
     if not difference.is_certain:
         return "may or may not explain more than uniform attention"
     little = ", but neither predicts the effects well" if best < WEAK else ""
-    return f"explains {'more' if difference.low > 0 else 'less'} than uniform attention{little}"
+    return f"explains {'more' if difference.value > 0 else 'less'} than uniform attention{little}"
 
 
 def _minus(evaluation: Evaluation, difference: Difference) -> str:
@@ -172,10 +172,10 @@ def _minus(evaluation: Evaluation, difference: Difference) -> str:
 
 def _protocols(evaluation: Evaluation) -> Iterator[str]:
     """Say for each pair of successive protocols whether the choice between them changes effects and correlations."""
-    method = "gatt" if "gatt" in evaluation.pair_scores else next(iter(evaluation.pair_scores), "")
+    method = compared_under_protocols(evaluation)
     for first, second in pairwise(evaluation.reductions):
         names = MetricName(method, STATISTIC, first), MetricName(method, STATISTIC, second)
-        difference = evaluation.certainty.difference(evaluation.metrics, *names, verdict_level(evaluation))
+        difference = evaluation.certainty.difference(evaluation.metrics, *names, evaluation.verdict_level)
         agreement = _agreement(evaluation, first, second)
         if math.isnan(difference.value) or math.isnan(agreement):
             continue
@@ -245,24 +245,46 @@ def _saturated(evaluation: Evaluation) -> Iterator[str]:
 
 def _few(evaluation: Evaluation) -> Iterator[str]:
     targets = evaluation.num_targets
-    if targets < FEW_TARGETS:
+    if targets < FEW_TARGETS and not evaluation.is_exact:
         few = "1 target is" if targets == 1 else f"{targets} targets are"
         yield f"{few} too few to say much: explain {FEW_TARGETS} or more."
 
 
 def _uncertain(evaluation: Evaluation) -> Iterator[str]:
-    """Say what is uncertain: of which targets intervals speak, too few changed predictions, or wide intervals."""
+    """Say what is uncertain: of which targets intervals speak, which statistics have none, or wide intervals."""
     targets = evaluation.num_targets
-    subject = evaluation.subject
-    is_part = subject is not None and subject.graph.origin is not None  # of a larger graph
-    if subject is not None and not is_part and targets == subject.targets().numel():
-        yield f"All {targets} targets are measured: intervals speak of other targets of the same kind, not of these."
+    if not evaluation.has_intervals or not evaluation.reductions or not targets:
+        return
+    if evaluation.is_exact:
+        yield f"All {targets:,} targets that there are were measured: these numbers are exact, and have no intervals."
+        return
+    yield (
+        "Intervals speak of other targets of the same kind."
+        if evaluation.population is None
+        else f"Intervals speak of all {evaluation.population:,} targets, if these {targets:,} were drawn at random."
+    )
+    yield (
+        "Pearson's correlations over the pairs of all targets, and `faithfulness (mean)`, have no interval: a few "
+        "targets with many edges decide them."
+        if targets >= MANY_TARGETS
+        else f"Statistics over the pairs of all targets have no interval with fewer than {MANY_TARGETS} targets."
+    )
+    near = [
+        label_of(evaluation, method)
+        for method in evaluation.pair_scores
+        if any(abs(value_of(evaluation, method, name)) > NEAR_ONE for name in evaluation.reductions)
+    ]
+    if near and targets < MANY_TARGETS:
+        yield (
+            f"`{evaluation.statistic_labels[STATISTIC]}` of {', '.join(near)} is near 1: its interval needs "
+            f"{MANY_TARGETS} targets, because targets that differ are rare."
+        )
     for protocol in evaluation.reductions:
         changed = evaluation.num_changed_targets(protocol)
-        is_whole = targets == evaluation.targets.numel()
+        is_whole = targets == evaluation.targets.numel() and targets >= MANY_TARGETS
         if (changed < FEWEST_TARGETS or 2 * changed < targets) and is_whole and evaluation.predictions is not None:
             where = "for no target" if changed == 0 else f"for {changed} of {targets} targets"
-            weak = f"`{METRIC_LABELS['p_auroc']}` and `{METRIC_LABELS[FAITHFULNESS]}`"
+            weak = f"`{METRIC_LABELS['p_auroc']}`"
             yield f"Under `{protocol}`, predictions change {where}: too few for an interval of {weak}."
         wide = [
             method

@@ -15,7 +15,7 @@ from rich.text import Text
 from attree.attribution import method_label
 from attree.evaluation.names import METRIC_LABELS, PREFIX, MetricName, number_and_interval, truth_note
 from attree.evaluation.result import Evaluation
-from attree.evaluation.result_formats import SHORT_NOTE, TableKind
+from attree.evaluation.result_formats import HALF_WIDTH_NOTE, SHORT_NOTE, TableKind, measured_targets
 from attree.evaluation.short_table import short_table
 from attree.faithfulness import PROTOCOLS
 
@@ -120,7 +120,7 @@ def metrics_table(
         meanings.append(truth_note(num_true_targets))
     interval_of = {} if intervals is None else intervals
     if interval_of:
-        meanings.append("\N{PLUS-MINUS SIGN}: half of the 95 % interval, when targets are drawn anew")
+        meanings.append(HALF_WIDTH_NOTE)
     caption = "\n".join([*meanings, "   ".join(f"{name} {value:.4g}" for name, value in sorted(others.items()))])
     # Without lines between columns, five methods with their intervals fit 80 columns.
     look: dict[str, Any] = {"box": None, "padding": (0, 1), "pad_edge": False}
@@ -146,6 +146,7 @@ def short_metrics_table(
     metrics: Mapping[str, Any],
     intervals: Mapping[str, tuple[float, float]] | None = None,
     num_true_targets: int | None = None,
+    measured: str = "",
 ) -> Table:
     """Return the short table of logged metrics: a row per method, the true edges and each protocol as columns.
 
@@ -153,6 +154,7 @@ def short_metrics_table(
         metrics: Scalars, by the names that they are logged under.
         intervals: 95 % intervals, by the names of their scalars.
         num_true_targets: Number of targets that the true edges are measured on; None leaves it out.
+        measured: How many targets were measured, in words; empty leaves it out.
     """
     by_method, others = split_metrics(metrics)
     short = short_table(
@@ -164,8 +166,9 @@ def short_metrics_table(
         f"{name} {value:.4g}" for name, value in sorted(others.items()) if not name.startswith(PREFIX)
     )
     truth = [] if num_true_targets is None else [truth_note(num_true_targets)]
-    half = ["\N{PLUS-MINUS SIGN}: half of the 95 % interval, when targets are drawn anew"] if intervals else []
-    caption = "\n".join(filter(None, [SHORT_NOTE, *truth, *half, accuracies]))
+    half = [HALF_WIDTH_NOTE] if intervals else []
+    edges = [f"effects of edges: measured on {measured}"] if measured else []
+    caption = "\n".join(filter(None, [SHORT_NOTE, *edges, *truth, *half, accuracies]))
     table = Table(caption=caption, caption_justify="left", box=None, padding=(0, 1), pad_edge=False)
     table.add_column("method", no_wrap=True)
     for header in short.headers:
@@ -201,7 +204,8 @@ def print_results(
         )
         console.print(full, soft_wrap=False)
     else:
-        console.print(short_metrics_table(metrics, intervals, evaluation.num_true_targets), soft_wrap=False)
+        short = short_metrics_table(metrics, intervals, evaluation.num_true_targets, measured_targets(evaluation))
+        console.print(short, soft_wrap=False)
     for sentence in verdict.sentences if table == "full" else verdict.cautions:
         console.print(Text(f"- {sentence}"), soft_wrap=False)
 

@@ -15,6 +15,7 @@ from attree.metrics.functional.sets import (
     sparsity,
     unfaithfulness,
 )
+from attree.metrics.functional.simultaneous import joint_level
 from attree.metrics.functional.within import edges_of_effect, pearson_by_target, strongest_effects
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "fidelity",
     "interval_of",
     "jaccard",
+    "joint_level",
     "kendall",
     "pearson",
     "pearson_by_target",

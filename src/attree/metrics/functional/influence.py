@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -37,6 +37,13 @@ FAITHFULNESS = "faithfulness"
 Scale = Literal["correlation", "correlations", "probability", "mean"]
 """What a statistic is, which decides the scale of its interval: a correlation, a mean of the correlations of targets, a
 probability (AUROC), or another mean."""
+
+MANY_TARGETS = 50
+"""Fewest targets for the interval of a pooled statistic, and of a mean of correlations near 1."""
+
+NEAR_ONE = 0.75
+"""A mean of correlations above this is near 1. Most targets are near 1 then, so that few of them hardly show the rare
+ones that are not."""
 
 FEWEST_TARGETS = 10
 """Fewest targets that decide an AUROC with an interval: targets with a positive, and targets with a lost comparison."""
@@ -70,6 +77,20 @@ class Influence:
             by_target = self.by_target - other.by_target
         return Influence(self.value - other.value, by_target, effective)
 
+    def out_of(self, population: int) -> Influence:
+        """Return the influence when the targets are drawn, each at most once, from a finite number of targets.
+
+        The error shrinks by the square root of the share that was not drawn. If all targets there are were drawn, the
+        statistic is exact: no target that was not drawn could move it.
+
+        Args:
+            population: Number of targets there are.
+        """
+        targets = len(self.by_target)
+        if population <= targets:
+            return replace(self, by_target=np.zeros(targets))
+        return replace(self, by_target=self.by_target * math.sqrt(1 - targets / population))
+
 
 def undefined(targets: int) -> Influence:
     """Return the influence on a statistic that is not defined."""
@@ -89,6 +110,8 @@ def influence_on_mean(values: Floats, scale: Scale = "mean") -> Influence:
     if number == 0:
         return undefined(len(values))
     mean = float(values[counts].mean())
+    if scale == "correlations" and abs(mean) > NEAR_ONE and number < MANY_TARGETS:
+        return Influence(mean, np.full(len(values), math.nan), float(number), scale)
     deviations = np.where(counts, values - mean, 0.0)
     # 1 / (number * (number - 1)) instead of 1 / number^2, as each value is its own share of the mean.
     by_target = deviations / math.sqrt(number * (number - 1)) if number > 1 else np.full(len(values), math.nan)
@@ -112,18 +135,20 @@ class TargetInfluence:
 
     def __init__(self, owner: Ints, targets: int) -> None:
         self.owner, self.targets = owner, targets
+        self._are_many = targets >= MANY_TARGETS
         self._shares = self._sums(np.ones(len(owner))) / max(len(owner), 1)
         self._cached: dict[tuple[str, int], tuple[Ranking, Any]] = {}
 
     def pearson(self, x: Ranking, y: Ranking) -> Influence:
-        """Return the influences on Pearson's correlation."""
+        """Return Pearson's correlation. It has no interval, so its influences are unknown.
+
+        A few targets with large neighbourhoods decide it. A sample without them cannot know it, whatever is computed
+        from the sample (`benchmarks/coverage.py`).
+        """
         if not (x.defined and y.defined):
             return undefined(self.targets)
-        # Deviations are from the mean and have norm 1, so the derivatives of both means drop out.
-        first, second = (column.deviations.cpu().numpy() for column in (x, y))
-        product = first * second
-        squares = (self._once(self._squared_deviations, column) for column in (x, y))
-        return self._ratio(float(product.sum()), self._sums(product), *((1.0, sums) for sums in squares))
+        value = float((x.deviations * y.deviations).sum())
+        return replace(undefined(self.targets), value=min(max(value, -1.0), 1.0))
 
     def kendall(self, x: Ranking, y: Ranking) -> Influence:
         """Return the influences on Kendall's tau-b."""
@@ -145,8 +170,8 @@ class TargetInfluence:
     def auroc(self, scores: Ranking, labels: Values) -> Influence:
         """Return the influences on the AUROC; without an interval if too few targets decide it.
 
-        Too few are fewer than half of the targets, or fewer than `FEWEST_TARGETS`, with a positive; and fewer than
-        `FEWEST_TARGETS` with a positive that does not win all its comparisons.
+        Too few are fewer than `MANY_TARGETS`; fewer than half of the targets, or fewer than `FEWEST_TARGETS`, with a
+        positive; and fewer than `FEWEST_TARGETS` with a positive that does not win all its comparisons.
         """
         positive, rank = positives(labels), scores.dense
         count = 0 if positive is None else int(np.count_nonzero(positive))
@@ -169,6 +194,7 @@ class TargetInfluence:
         with_positive = np.count_nonzero(shares[True])
         losing = np.count_nonzero(self._sums((positive & (gain < others)).astype(float)))
         is_enough = min(with_positive, losing) >= FEWEST_TARGETS and 2 * with_positive >= self.targets
+        is_enough &= self._are_many
         by_target = by_target / (2 * count * others) if is_enough else np.full(self.targets, math.nan)
         return Influence(value, by_target, 1 / float((shares[True] ** 2).sum()), "probability")
 
@@ -178,13 +204,9 @@ class TargetInfluence:
         value = top / bottom
         by_target = top_by_target / bottom - value / 2 * sum(sums / total for total, sums in roots)
         with np.errstate(divide="ignore", invalid="ignore"):
-            by_target = by_target / (1 - self._shares)
+            by_target = by_target / (1 - self._shares) if self._are_many else np.full(self.targets, math.nan)
         effective = 1 / float((self._shares**2).sum())
         return Influence(float(np.clip(value, -1.0, 1.0)), by_target, effective, "correlation")
-
-    def _squared_deviations(self, column: Ranking) -> Floats:
-        """Return the sum of a column's squared deviations by target."""
-        return self._sums(column.deviations.cpu().numpy() ** 2)
 
     def _untied(self, column: Ranking) -> tuple[float, Floats]:
         """Return the number of ordered pairs of points that do not tie in a column, and its derivatives."""

@@ -2,7 +2,11 @@
 
 An interval is symmetric on the scale on which the statistic spreads evenly: Fisher's z for a correlation, the logit for
 a probability, the number itself for a mean. Its width is the quantile of Student's t. The degrees of freedom are the
-effective number of targets minus 1, because a few targets with most of the pairs decide a pooled statistic alone.
+effective number of targets minus 1, because a few targets with most of the pairs decide a pooled statistic alone; and
+fewer if the influences have heavy tails.
+
+Pearson's correlation over pooled pairs has no interval. A few targets with large neighbourhoods decide it, and a sample
+without them cannot know it: neither jackknife, nor bootstrap, nor any test of the sample told such samples apart.
 `benchmarks/coverage.py` measures how often these intervals hold the true value.
 """
 
@@ -12,7 +16,7 @@ import math
 
 from scipy.special import stdtrit
 
-from attree.metrics.functional.influence import Influence
+from attree.metrics.functional.influence import MANY_TARGETS, Influence
 
 Interval = tuple[float, float]
 """Lower and upper end."""
@@ -22,11 +26,6 @@ UNKNOWN: Interval = (math.nan, math.nan)
 
 LEVEL = 0.95
 """How often an interval holds the true value, when targets are drawn anew."""
-
-
-NEAR_ONE, MANY_TARGETS = 0.75, 50
-"""A mean of correlations above the first has an interval only with as many targets as the second: most targets are near
-1, so that few of them hardly show the rare ones that are not."""
 
 
 def interval_of(influence: Influence, level: float = LEVEL) -> Interval:
@@ -48,9 +47,7 @@ def interval_of(influence: Influence, level: float = LEVEL) -> Interval:
     value, error = influence.value, influence.error
     if not error > 0 or not math.isfinite(error) or influence.effective <= 1:
         return UNKNOWN
-    half = quantile(influence.effective - 1, level) * error
-    if influence.scale == "correlations" and abs(value) > NEAR_ONE and influence.effective < MANY_TARGETS:
-        return UNKNOWN
+    half = quantile(_freedom(influence), level) * error
     if influence.scale in ("correlation", "correlations") and abs(value) < 1:
         middle, half = math.atanh(value), half / (1 - value * value)
         return math.tanh(middle - half), math.tanh(middle + half)
@@ -67,6 +64,19 @@ def quantile(freedom: float, level: float = LEVEL) -> float:
     2.093
     """
     return float(stdtrit(freedom, (1 + level) / 2))
+
+
+def _freedom(influence: Influence) -> float:
+    """Return the degrees of freedom of the variance: fewer for heavy tails, if there are enough targets to see them.
+
+    The variance of n values with excess kurtosis k has the relative variance k / n + 2 / (n - 1), where that of a
+    chi-squared variable has 2 / freedom.
+    """
+    number, squares = influence.effective, influence.by_target**2
+    if number < MANY_TARGETS:
+        return number - 1
+    excess = number * float((squares**2).sum()) / float(squares.sum()) ** 2 - 3
+    return 2 / (max(excess, 0.0) / number + 2 / (number - 1))
 
 
 def _inverse_logit(logit: float) -> float:
