@@ -76,7 +76,6 @@ def parts(folder: Path) -> tuple[Path, Read]:
     made = PartFolder(folder / "scores", {"targets": "1"}, 1)
     made.open({})
     made.write(0, pa.table({**columns, "changed": rng.random(3000) < 0.1}))
-    made.close()
 
     def read(path: Path) -> Any:
         with no_warnings():

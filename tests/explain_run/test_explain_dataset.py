@@ -21,12 +21,10 @@ from attree.attribution import GAtt
 from attree.cli import main
 from attree.errors import ArgumentError
 from attree.evaluation import Evaluation
-from attree.evaluation.config import Shard
-from attree.explain_run.call import process_shard
 from attree.explain_run.parts import PartFolder
 from attree.explain_run.rows import strongest_rows
 from attree.io.files import read_metrics
-from helpers.cli import CONFIGS, fit, refusal
+from helpers.cli import CONFIGS, files, fit, refusal
 from helpers.processes import fork_server
 from helpers.time_limit import SECONDS
 
@@ -150,11 +148,41 @@ def test_graphs_stream_with_nodes_numbered_in_their_graph(
         assert set(zip(rows.source, rows.destination, strict=True)) == ends
 
 
+def test_shares_make_the_same_dataset(run: Path, whole: tuple[Path, pd.DataFrame], tmp_path: Path) -> None:
+    for share in ("2/3", "3/3"):
+        explain(run, tmp_path, *SCORES, f"--share={share}")
+    assert numbers(tmp_path) == [number for number in numbers(whole[0]) if number % 3 > 0]
+    explain(run, tmp_path, *SCORES, "--share=1/3")
+    assert files(tmp_path) == {tmp_path / "scores" / file.name: content for file, content in scores(whole[0]).items()}
+    explain(run, tmp_path, *SCORES)  # all parts are there: the summary alone is added
+    assert scores(tmp_path).keys() < files(tmp_path).keys()
+    assert read_metrics(tmp_path / "metrics.json") == read_metrics(whole[0] / "metrics.json")
+
+
+def test_rows_that_were_evaluated_are_those_of_shares(run: Path, tmp_path: Path) -> None:
+    """A single process writes the rows that its summary was made of, if they are one part."""
+    options = ("--targets=0-29", "--methods=gatt,integrated_gradients,random", "--figures=0", "--show=0")
+    for name, more in (("one", ()), ("share", ("--share=1/2",)), ("parts", ("--part_rows=500",))):
+        explain(run, tmp_path / name, *options, *more)
+    assert len(contents(tmp_path / "one")) == 1 < len(contents(tmp_path / "parts"))
+    explain(run, tmp_path / "parts_shared", *options, "--part_rows=500", "--share=1/2")
+    explain(run, tmp_path / "parts_shared", *options, "--part_rows=500", "--share=2/2")
+    for single, shared in (("one", "share"), ("parts", "parts_shared")):
+        assert contents(tmp_path / single) == contents(tmp_path / shared)
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    return {file.name: content for file, content in scores(out).items()}
+
+
+def scores(out: Path) -> dict[Path, bytes]:
+    return files(out / "scores")
+
+
 @pytest.mark.long
-def test_processes_come_and_go_and_make_the_same_dataset(
+def test_ranks_are_killed_and_started_again_and_make_the_same_dataset(
     run: Path, whole: tuple[Path, pd.DataFrame], tmp_path: Path
 ) -> None:
-    """Both are killed, two others go on, of which one is killed: the last one does what is left."""
     options = (*SCORES[:2], "--part_rows=1", *SCORES[3:])
     end = time.monotonic() + SECONDS
     first = start(run, tmp_path, *options)
@@ -166,13 +194,10 @@ def test_processes_come_and_go_and_make_the_same_dataset(
     assert [process.exitcode for process in first] == [-signal.SIGKILL] * 2
     kept = {number: path(tmp_path, number).stat().st_mtime_ns for number in numbers(tmp_path)}
     assert 20 <= len(kept) < NODES
-    killed, last = start(run, tmp_path, *options)
-    while len(numbers(tmp_path)) < len(kept) + 20 and time.monotonic() < end:
-        time.sleep(0.01)
-    killed.kill()
-    last.join(SECONDS)
-    last.kill()
-    assert last.exitcode == 0
+    for process in start(run, tmp_path, *options):
+        process.join(SECONDS)
+        process.kill()
+        assert process.exitcode == 0
     assert numbers(tmp_path) == list(range(NODES))
     for number, written in kept.items():
         assert path(tmp_path, number).stat().st_mtime_ns == written
@@ -232,66 +257,88 @@ def _some_part(run: Path, folder: Path) -> Path:
     return next((folder / "other" / "scores").glob("*.parquet"))
 
 
-def part_folder(folder: Path, targets: str = "1", grace: float = 60.0) -> PartFolder:
-    return PartFolder(folder / "scores", {"targets": targets}, 2, grace)
+def part_folder(folder: Path, targets: str = "1") -> PartFolder:
+    return PartFolder(folder / "scores", {"targets": targets}, 2)
 
 
-def test_no_two_processes_have_the_same_part(tmp_path: Path) -> None:
+def test_a_part_may_be_written_twice_and_unfinished_ones_are_removed_at_the_end(tmp_path: Path) -> None:
     first, second = part_folder(tmp_path), part_folder(tmp_path)
-    first.open({})
-    second.open({})
-    assert first.claim(0)
-    assert not second.claim(0)
-    assert second.claim(1)
+    assert not first.open({})
+    assert not second.open({})
     first.write(0, pa.table({"target": [1]}))
-    first.release(0)
+    content = path(tmp_path, 0).read_bytes()
+    second.write(0, pa.table({"target": [1]}))
+    assert path(tmp_path, 0).read_bytes() == content
+    unfinished = tmp_path / ".scores_unfinished" / "killed.1"
+    unfinished.parent.mkdir(exist_ok=True)
+    unfinished.write_bytes(b"half a part")
+    first.tidy()
+    assert unfinished.exists(), "another process may be writing it"
     assert second.missing() == [1]
-    first.close()
-    second.close()
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["scores"], "no lock is left"
+    second.write(1, pa.table({"target": [2, 2]}))
+    second.tidy()
+    assert (first.missing(), first.count()) == ([], (2, 3))
+    assert [file.name for file in tmp_path.iterdir()] == ["scores"]
 
 
-def test_a_claim_of_another_machine_expires_without_signs_of_life(tmp_path: Path) -> None:
-    parts = part_folder(tmp_path, grace=30.0)
-    parts.open({})
-    claim = tmp_path / ".scores_unfinished" / "claim-000000.json"
-    claim.write_text(json.dumps({"name": "elsewhere-1-ab", "kernel": "another", "lock": "/nowhere/a"}))
-    assert not parts.claim(0)
-    old = time.time() - 31
-    os.utime(claim, (old, old))
-    assert parts.claim(0)
-    assert "elsewhere" not in claim.read_text()
-    parts.close()
+def test_a_part_that_another_process_finished_and_tidied_away_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, quick = part_folder(tmp_path), part_folder(tmp_path)
+    slow.open({})
+    quick.write(1, pa.table({"target": [2]}))
+    write = pq.write_table
+
+    def write_while_another_ends(table: pa.Table, where: Path, **options: object) -> None:
+        write(table, where, **options)
+        monkeypatch.setattr(pq, "write_table", write)
+        quick.write(0, table)
+        quick.tidy()
+
+    monkeypatch.setattr(pq, "write_table", write_while_another_ends)
+    slow.write(0, pa.table({"target": [1]}))
+    assert slow.count() == (2, 2)
 
 
-def test_signs_of_life_keep_a_claim(tmp_path: Path) -> None:
-    parts = part_folder(tmp_path, grace=0.6)
-    parts.open({})
-    assert parts.claim(0)
-    claim = tmp_path / ".scores_unfinished" / "claim-000000.json"
-    os.utime(claim, (0, 0))
-    end = time.monotonic() + SECONDS
-    while claim.stat().st_mtime == 0 and time.monotonic() < end:
-        time.sleep(0.05)
-    assert abs(claim.stat().st_mtime - time.time()) < 60
-    parts.close()
-
-
-def test_a_call_that_is_still_running_is_not_overwritten(tmp_path: Path) -> None:
-    running = part_folder(tmp_path)
+def test_a_call_whose_folder_was_replaced_stops_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, other = part_folder(tmp_path), part_folder(tmp_path, "2")
     running.open({})
     running.write(0, pa.table({"target": [1]}))
-    manifest = (tmp_path / "scores" / "_manifest.json").read_bytes()
-    with pytest.raises(ArgumentError, match="Another call is writing to"):
-        part_folder(tmp_path, "2").open({}, overwrite=True)
-    assert running.count() == (1, 1)
-    assert (tmp_path / "scores" / "_manifest.json").read_bytes() == manifest
-    running.close()
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["scores"], "no lock is left"
-    other = part_folder(tmp_path, "2")
-    assert other.open({}, overwrite=True)
+    with pytest.raises(ArgumentError, match="--overwrite"):
+        other.open({})
+    write = pq.write_table
+
+    def write_while_replaced(table: pa.Table, where: Path, **options: object) -> None:
+        write(table, where, **options)
+        assert other.open({}, overwrite=True)
+
+    monkeypatch.setattr(pq, "write_table", write_while_replaced)
+    with pytest.raises(ArgumentError, match="other targets"):
+        running.write(1, pa.table({"target": [1]}))
+    monkeypatch.setattr(pq, "write_table", write)
+    with pytest.raises(ArgumentError, match="other targets"):
+        running.write(1, pa.table({"target": [1]}))
+    assert numbers(tmp_path) == []
     assert other.count() == (0, 0)
-    other.close()
+
+
+def test_parts_beyond_the_last_are_removed(tmp_path: Path) -> None:
+    """A process that replaces another call may be killed between the manifest and the parts."""
+    parts = part_folder(tmp_path)
+    parts.open({})
+    parts.write(0, pa.table({"target": [1]}))
+    path(tmp_path, 7).write_bytes(path(tmp_path, 0).read_bytes())
+    assert not parts.open({})
+    assert numbers(tmp_path) == [0]
+
+
+def test_a_folder_without_the_manifest_of_the_call_is_refused(tmp_path: Path) -> None:
+    parts = part_folder(tmp_path)
+    with pytest.raises(ArgumentError, match=r"no _manifest.json\. All processes must see the same folder"):
+        parts.write(0, pa.table({"target": [1]}))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_strongest_edges_of_each_target_are_kept(
@@ -317,13 +364,3 @@ def test_what_neighbourhoods_cannot_do_is_refused(
     assert "`protocols`" in refusal(call, capsys)
     assert "saliency" in refusal([*call, "--protocols=none", "--methods=saliency"], capsys)
     assert "`targets`" in refusal([*call[:-1], "--targets=errors", "--protocols=none"], capsys)
-
-
-def test_the_share_is_what_the_launcher_says() -> None:
-    assert process_shard({"SLURM_PROCID": "2", "SLURM_NTASKS": "3"}) == Shard(2, 3)
-    assert process_shard({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_STEP_NUM_TASKS": "2"}) == Shard(0, 2)
-    assert process_shard({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_JOB_NAME": "bash"}) == Shard(0, 1)
-    assert process_shard({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "RANK": "3", "WORLD_SIZE": "4"}) == Shard(3, 4)
-    for wrong in ({"RANK": "1"}, {"RANK": "x", "WORLD_SIZE": "2"}, {"RANK": "2", "WORLD_SIZE": "2"}):
-        with pytest.raises(ArgumentError, match="RANK"):
-            process_shard(wrong)

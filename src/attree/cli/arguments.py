@@ -116,15 +116,18 @@ destination, a column of scores for each method and, for each protocol, dpc_, dn
 class's probability drops, how the negative entropy changes, and whether the class changes when the edge's attention is
 reduced. With protocols, a target's rows are all edges of its neighbourhood; with `--protocols none`, only the edges
 that carry a flow to it. Memory is bounded for any number of targets. If the command is stopped, run it again to
-continue. Several processes and machines can share the work: run the same command on each with a shared OUT. Each claims
-a file, writes it and claims the next; the claims of a dead process expire.
+continue: only missing files are written. Processes and machines can share the work, with a folder OUT that all see.
+With `--engine ray`, Ray gives the files to workers on this machine or on a cluster. Without it, the ranks of torchrun,
+SLURM or an indexed Kubernetes job write a fixed share each, as `--share 3/16` does. The files are always the same.
 
-A single process also writes a summary: scores_<method>.npz, metrics.json, evaluation.npz, figures and page.html, which
-opens in any browser. It prints the strongest edges. If there are more than 200 targets, a random sample of 200 is
-measured, and the page shows the 200 most instructive targets. Figures and printed edges are also of the most
-instructive targets.""",
+A command that is no share also writes a summary: scores_<method>.npz, metrics.json, evaluation.npz, figures and
+page.html, which opens in any browser. It prints the strongest edges. If there are more than 200 targets, a random
+sample of 200 is measured, and the page shows the 200 most instructive targets. Figures and printed edges are also of
+the most instructive targets.""",
         """Start with:  attree explain logs/infection/version_0 --targets random:20
-             attree explain logs/infection/version_0 --targets 2,44 --methods gatt,saliency""",
+             attree explain logs/infection/version_0 --targets 2,44 --methods gatt,saliency
+All cores:   attree explain logs/infection/version_0 --targets all --engine ray
+A cluster:   ray job submit -- attree explain RUN --targets all --out /shared/folder --engine ray""",
     )
     parser.add_argument("run", type=Path, help="a run directory (logs/infection/version_0) or its checkpoint")
     parser.add_argument(
@@ -155,6 +158,30 @@ instructive targets.""",
         default=None,
         metavar="K",
         help="write only the K strongest edges of each target, by the first method's score (default: all)",
+    )
+    parser.add_argument(
+        "--share",
+        default=None,
+        metavar="I/N",
+        help="write only this share of the files, from 1/N to N/N (default: that of the launcher, or all)",
+    )
+    parser.add_argument(
+        "--engine",
+        choices=("process", "ray"),
+        default="process",
+        help="who writes the files: this process, or workers of Ray (pip install 'attree[ray]'; default: process)",
+    )
+    parser.add_argument(
+        "--address",
+        default=None,
+        help="with Ray: auto, or HOST:PORT of a cluster (default: the cluster of the job or of this machine, or else "
+        "this machine alone)",
+    )
+    parser.add_argument(
+        "--workers", type=integer(1), default=None, help="with Ray: number of workers (default: as many as have room)"
+    )
+    parser.add_argument(
+        "--cpus", type=integer(1), default=None, help="with Ray: CPUs of each worker, its threads (default: 1)"
     )
     parser.add_argument(
         "--figures", type=integer(0), default=5, help="number of most instructive targets to draw (default: 5)"

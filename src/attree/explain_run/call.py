@@ -1,10 +1,9 @@
-"""A call of `attree explain`: the rank of this process, and hashes of everything that the call's rows depend on."""
+"""The fingerprint of a call of `attree explain`: hashes of everything that the call's rows depend on."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -15,52 +14,7 @@ from torch_geometric.data.storage import BaseStorage
 
 from attree import __version__
 from attree.attribution import AttributionMethod
-from attree.errors import ArgumentError
-from attree.evaluation.config import Shard
 from attree.faithfulness import ReductionProtocol
-
-INTERACTIVE = ("bash", "interactive")
-"""Names of SLURM jobs that are an interactive shell. A command is a single process there."""
-
-
-def process_shard(environment: Mapping[str, str] | None = None) -> Shard:
-    """Return the rank of this process and the number of processes, from the variables of torchrun or SLURM.
-
-    Processes share the work by claiming parts, so the rank only decides which process prints.
-
-    Args:
-        environment: Environment variables; None takes those of the process.
-
-    >>> process_shard({"RANK": "1", "WORLD_SIZE": "4"})
-    Shard(rank=1, world_size=4)
-    >>> process_shard({})
-    Shard(rank=0, world_size=1)
-    """
-    given = os.environ if environment is None else environment
-    if "RANK" in given or "WORLD_SIZE" in given:
-        return _shard(given, "RANK", "WORLD_SIZE")
-    if "SLURM_PROCID" in given and given.get("SLURM_JOB_NAME") not in INTERACTIVE:
-        # The tasks of an `srun` step may be fewer than those of its job.
-        return _shard(given, "SLURM_PROCID", next(name for name in _TASKS if name in given or name == _TASKS[-1]))
-    return Shard()
-
-
-_TASKS = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
-
-
-def _shard(given: Mapping[str, str], rank_name: str, size_name: str) -> Shard:
-    """Return the rank of this process and the number of processes, read from two environment variables."""
-    try:
-        rank, size = int(given[rank_name]), int(given[size_name])
-    except (KeyError, ValueError) as error:
-        raise ArgumentError(
-            f"Expected the variables {rank_name} and {size_name} to be the rank and the number of processes, "
-            f"but got {given.get(rank_name)!r} and {given.get(size_name)!r}."
-        ) from error
-    if not 0 <= rank < size:
-        raise ArgumentError(f"Expected the variable {rank_name} to be in [0, {size_name}), but got {rank} of {size}.")
-    return Shard(rank, size)
-
 
 GRAPH_FIELDS = ("x", "edge_index")
 """Fields of a graph that attree's networks read."""

@@ -4,45 +4,34 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
 from rich.console import Console
 from rich.text import Text
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from attree.attribution import DEFAULT_METHODS, make_methods
-from attree.errors import expect
+from attree.errors import ArgumentError, expect
 from attree.evaluation import EvaluationConfig, Evaluator, TargetLabels
-from attree.evaluation.config import Shard, choose_targets, default_methods
+from attree.evaluation.config import Shard, choose_targets
 from attree.evaluation.evaluate import REDUCING
-from attree.explain_run.call import call_fingerprint, process_shard
-from attree.explain_run.explained import find_targets
-from attree.explain_run.parts import PartFolder, write_parts
-from attree.explain_run.rows import strongest_rows
+from attree.explain_run.ray_engine import RayOptions, expect_ray, write_with_ray
+from attree.explain_run.shares import process_share
 from attree.explain_run.summary import MOST_TARGETS, CallSummary, clear_summary
-from attree.explain_run.targets import ExplainedTargets, ExplainRequest
-from attree.faithfulness import Reducer, resolve_protocols
+from attree.explain_run.targets import ExplainedTargets
+from attree.explain_run.write_part import PART_ROWS, ExplainCall, OpenCall, WrittenPart
 from attree.io.processes import stop_status, terminate_as_interrupt
-from attree.io.terminal import LateBar, linked, next_command, plain_console
+from attree.io.terminal import LateBar, linked, next_command, plain_console, progress_bar
 from attree.report.selection import order_targets
 from attree.report.style import count
-from attree.runs.classes import foreign_classes, search_working_folder
-from attree.runs.load_run import FinishedRun, load_run
+from attree.runs.classes import foreign_classes
+from attree.runs.load_run import FinishedRun
 from attree.subject.diagnose import bypass_of, what_attention_misses
 
 NO_PROTOCOLS = ["none"]
-PART_ROWS = 4_000_000
-REDUCED_PART_ROWS = 1_000_000
-"""Approximate number of rows per file, without and with protocols."""
-
-RowsOf = Callable[[int, int], pa.Table]
-"""Returns the rows of the targets from a first position to a last one (exclusive)."""
 
 
 def explain_run(
@@ -59,6 +48,11 @@ def explain_run(
     show: int,
     seed: int,
     top: int | None,
+    share: str | None = None,
+    engine: str = "process",
+    address: str | None = None,
+    workers: int | None = None,
+    cpus: int | None = None,
 ) -> int:
     """Explain targets of a finished run, write the explanations, and return the exit status.
 
@@ -76,123 +70,101 @@ def explain_run(
         show: Number of targets whose strongest edges are printed.
         seed: Seed of random targets and scores.
         top: Number of edges to write per target, those with the highest scores of the first method; None for all.
+        share: The share of the parts to write, such as `3/16`; None for that of the launcher, or all.
+        engine: Who writes the parts: `process`, this process; `ray`, workers of Ray.
+        address: Address of the Ray cluster.
+        workers: Number of Ray's workers.
+        cpus: CPUs of each of Ray's workers.
     """
     expect(len(protocols) > 0, "protocols", "names of protocols, or none", "nothing")
-    if allow:
-        search_working_folder()
     try:
         with terminate_as_interrupt():
+            options = _ray_options(engine, address, workers, cpus)
+            part = process_share(share)
+            if options is not None and part.world_size > 1:
+                raise ArgumentError(
+                    "Expected one process with --engine ray, as Ray starts the others, but got process "
+                    f"{part.rank + 1} of {part.world_size}."
+                )
             protocols = [] if list(protocols) == NO_PROTOCOLS else protocols
-            loaded, explained = open_targets(run, targets, methods, protocols, allow, seed, by_neighbourhood)
-            call = _Call(loaded, explained, out or loaded.folder / "explain", by_neighbourhood, seed, top)
-            call.write(part_rows, overwrite, figures, show)
+            call = ExplainCall(run, targets, methods, protocols, allow, out, by_neighbourhood, part_rows, top, seed)
+            opened = OpenCall(call)
+            if opened.open(overwrite):
+                clear_summary(opened.out)
+            _write(opened, part, options, figures, show)
             return 0
     except KeyboardInterrupt as stop:
         print("attree: stopped. Run the same command again to continue.", file=sys.stderr)
         return stop_status(stop)
 
 
-def open_targets(
-    path: Path,
-    targets: str,
-    methods: Sequence[str] | None,
-    protocols: Sequence[str],
-    allow: Sequence[str],
-    seed: int,
-    by_neighbourhood: bool = False,
-) -> tuple[FinishedRun, ExplainedTargets]:
-    """Open a run, and return it with its targets and the methods and protocols to explain them by.
-
-    The arguments are those of `explain_run`, but without protocols `protocols` is empty. The default methods are those
-    of a fit: `occlusion` is among them if edges are reduced by exact updates.
-    """
-    known_methods = make_methods(DEFAULT_METHODS if methods is None else methods, seed=seed)
-    run = load_run(path, allow=allow)
-    resolved = resolve_protocols(protocols, run.net)
-    explained = find_targets(run, ExplainRequest(targets, seed, known_methods, resolved, by_neighbourhood))
-    if methods is None and resolved and not by_neighbourhood:
-        explained.methods = make_methods(default_methods(Reducer(explained.sample())), seed=seed)
-    return run, explained
+def _ray_options(engine: str, address: str | None, workers: int | None, cpus: int | None) -> RayOptions | None:
+    """Return the options of Ray; None if this process writes the parts itself. Raise if Ray cannot be reached."""
+    if engine == "ray":
+        options = RayOptions(address, workers, cpus or 1)
+        expect_ray(options)
+        return options
+    for name, value in (("address", address), ("workers", workers), ("cpus", cpus)):
+        expect(value is None, name, "used only with --engine ray", value)
+    return None
 
 
-@dataclass(frozen=True)
-class _Call:
-    """One call of the command.
-
-    Attributes:
-        run: The run.
-        explained: The targets.
-        out: Folder to write to.
-        by_neighbourhood: Whether the network never runs on the whole graph.
-        seed: Seed of the targets of the summary, and of random scores.
-        top: Number of edges to write per target; None for all.
-    """
-
-    run: FinishedRun
-    explained: ExplainedTargets
-    out: Path
-    by_neighbourhood: bool
-    seed: int
-    top: int | None = None
-
-    def write(self, part_rows: int | None, overwrite: bool, figures: int, show: int) -> None:
-        """Write the dataset and, if this process runs alone, the summary."""
-        explained, shard = self.explained, process_shard()
-        methods, protocols = explained.methods, explained.protocols
-        bounds = explained.bounds(part_rows or (REDUCED_PART_ROWS if protocols else PART_ROWS))
-        fingerprint = call_fingerprint(
-            self.run.module,
-            explained.graphs,
-            explained.ids,
-            methods,
-            protocols,
-            bounds,
-            self.by_neighbourhood,
-            self.top,
-        )
-        parts = PartFolder(self.out / "scores", fingerprint, len(bounds))
-        about = {
-            "run": str(self.run.folder),
-            "targets": explained.ids.numel(),
-            "methods": list(methods),
-            "protocols": [str(protocol) for protocol in protocols],
-        }
-        if parts.open(about, overwrite):
-            clear_summary(self.out)
-        console = plain_console(soft_wrap=True)
-        has_summary = shard.world_size == 1 and not self.by_neighbourhood
-        sample = _random_sample(explained, self.seed) if has_summary else explained
-        try:
-            if has_summary:
-                summary = evaluate_targets(self.run, sample, self.seed)
-                rows: RowsOf = partial(explained.evaluated_table, summary.evaluation)
-                if sample is not explained:
-                    summary.shown = evaluate_targets(self.run, _most_instructive(explained), self.seed)
-                    rows = explained.table
-                written = write_parts(parts, bounds, self._kept(rows))
-                summary.write(self.out, figures)
-                summary.show(console, show)
-            else:
-                _warn_of_bypass(explained, shard, self.by_neighbourhood)
-                written = write_parts(parts, bounds, self._kept(explained.table), shard.rank == 0)
-        finally:
-            parts.close()
+def _write(opened: OpenCall, share: Shard, options: RayOptions | None, figures: int, show: int) -> None:
+    """Write the dataset, or this process's share of it, and, if all parts are this command's, the summary."""
+    explained, console = opened.explained, plain_console(soft_wrap=True)
+    has_summary = share.world_size == 1 and not opened.call.by_neighbourhood
+    sample = _random_sample(explained, opened.call.seed) if has_summary else explained
+    if not has_summary:
+        _warn_of_bypass(explained, share, opened.call.by_neighbourhood)
+    summary = evaluate_targets(opened.run, sample, opened.call.seed) if has_summary and options is None else None
+    written = _write_parts(opened, share, options, summary)
+    if has_summary:
+        summary = summary or evaluate_targets(opened.run, sample, opened.call.seed)
+        if sample is not explained:
+            summary.shown = evaluate_targets(opened.run, _most_instructive(explained), opened.call.seed)
+        summary.write(opened.out, figures)
+        summary.show(console, show)
         if sample is not explained:
             console.print(
                 f"Metrics are of {sample.ids.numel()} of the {explained.ids.numel():,} targets, drawn at random; the "
                 f"page shows the {summary.shown.explained.ids.numel()} most instructive (right, with true edges, "
                 "small, confident); the scores are of all."
             )
-        _print_files(console, parts, written, self.out, shard, has_summary)
-        if has_summary:
-            foreign = foreign_classes(self.run.config)
-            allow = ["--allow", ",".join(foreign)] if foreign else []
-            console.print(next_command("attree", "serve", self.run.folder, *allow))
+    _print_files(console, opened, written, share, has_summary)
+    if has_summary:
+        foreign = foreign_classes(opened.run.config)
+        allow = ["--allow", ",".join(foreign)] if foreign else []
+        console.print(next_command("attree", "serve", opened.run.folder, *allow))
 
-    def _kept(self, rows: RowsOf) -> RowsOf:
-        """Return a function that returns the rows to write: all of `rows`, or each target's strongest edges."""
-        top, first = self.top, next(iter(self.explained.methods))
-        return rows if top is None else lambda begin, end: strongest_rows(rows(begin, end), first, top)
+
+def _write_parts(
+    opened: OpenCall, share: Shard, options: RayOptions | None, summary: CallSummary | None
+) -> list[WrittenPart]:
+    """Write the missing parts of a share, with a progress bar of targets, and return what was written.
+
+    Args:
+        opened: The call.
+        share: The share.
+        options: Options of Ray; None to write in this process.
+        summary: An evaluation of all targets, or of a sample, if there is one.
+    """
+    parts, bounds = opened.parts, opened.bounds
+    missing = parts.missing(range(share.rank, len(bounds), share.world_size))
+    total = sum(end - begin for begin, end in (bounds[number] for number in missing))
+    # With one part, its rows are those that were evaluated; with several, other batches could round otherwise.
+    is_evaluated = summary is not None and summary.explained is opened.explained and len(bounds) == 1
+    rows = partial(opened.explained.evaluated_table, summary.evaluation) if summary and is_evaluated else None
+    try:
+        with progress_bar("Explaining", total) if share.rank == 0 else nullcontext(_ignore) as advance:
+            if options is not None:
+                return write_with_ray(opened.call, missing, options, advance, parts)
+            return opened.write_all(missing, advance, rows)
+    finally:
+        parts.tidy()
+
+
+def _ignore(done: int) -> None:
+    """Show no progress: only the first process does."""
 
 
 def _random_sample(explained: ExplainedTargets, seed: int) -> ExplainedTargets:
@@ -247,21 +219,26 @@ def _warn_of_bypass(explained: ExplainedTargets, shard: Shard, by_neighbourhood:
         warnings.warn(sentence, stacklevel=2)
 
 
-def _print_files(console: Console, parts: PartFolder, written: int, out: Path, shard: Shard, has_summary: bool) -> None:
-    """Print which files were written, and which are missing."""
-    found, rows = parts.count()
-    whole = f"{count(found, 'part')}, {count(rows, 'row')}" if found == parts.num_parts else ""
-    own = (
-        f"Process {shard.rank + 1} of {shard.world_size} wrote {count(written, 'part')}. "
-        if shard.world_size > 1
-        else ""
-    )
-    missing = f"{found} of {parts.num_parts} parts; other processes are still writing the rest"
-    console.print(Text.assemble(f"{own}Scores: ", linked(parts.folder), f" ({whole or missing})"))
+def _print_files(
+    console: Console, opened: OpenCall, written: Sequence[WrittenPart], share: Shard, has_summary: bool
+) -> None:
+    """Print which files were written, by whom, and which are missing."""
+    parts = opened.parts
+    existing, rows = parts.count()
+    hosts = {part.host for part in written}
+    if share.world_size > 1:
+        console.print(f"Share {share.rank + 1} of {share.world_size}: {count(len(written), 'part')} written.")
+    elif len(hosts) > 1:
+        console.print(f"{count(len(hosts), 'machine')} wrote {count(len(written), 'part')}.")
+    whole = f"{count(existing, 'part')}, {count(rows, 'row')}" if existing == parts.num_parts else ""
+    missing = f"{existing} of {parts.num_parts} parts; the others are those of other shares"
+    console.print(Text.assemble("Scores: ", linked(parts.folder), f" ({whole or missing})"))
     if has_summary:
-        console.print(Text("Metrics and figures: ") + linked(out))
-        console.print(Text("Page: ") + linked(out / "page.html"))
-    elif shard.rank == 0:
+        console.print(Text("Metrics and figures: ") + linked(opened.out))
+        console.print(Text("Page: ") + linked(opened.out / "page.html"))
+    elif opened.call.by_neighbourhood:
+        console.print("No metrics, figures or page were written: they need a pass over the whole graph.")
+    elif share.rank == 0:
         console.print(
-            "No metrics, figures or page were written: they need a single process and a pass over the whole graph."
+            "No metrics, figures or page were written: when all shares are done, run the command without a share."
         )

@@ -6,7 +6,8 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
-from attree.explain_run.command import evaluate_targets, open_targets
+from attree.explain_run.command import evaluate_targets
+from attree.explain_run.write_part import open_targets
 from attree.io.terminal import plain_console
 from attree.report.page.live import LiveModel
 from attree.report.page.write import page_html

@@ -1,0 +1,192 @@
+"""Write the parts of a call with Ray: actors load the run once, and each writes the parts whose numbers it gets.
+
+Only part numbers and small rows travel. Retries, machines that come and go and the dashboard are Ray's. What is missing
+is asked of the folder, so a command that was stopped or killed goes on when it is repeated.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from attree.errors import ArgumentError, AttreeError, MissingPackageError, expect
+from attree.explain_run.parts import PartFolder
+from attree.explain_run.write_part import ExplainCall, WrittenPart, write_part
+from attree.io.processes import terminate_as_interrupt
+
+RESTARTS = 100
+"""How often an actor is started again when its process or its machine is lost."""
+
+RETRIES = 10
+"""How often a part is tried again when the process or the machine that writes it is lost."""
+
+REACHED_WITHIN = 5.0
+"""Seconds within which the address of a cluster must answer."""
+
+SEEN_WITHIN = 90.0
+"""Seconds within which a part of another machine must be seen here: network file systems are late by up to 60."""
+
+
+@dataclass(frozen=True)
+class RayOptions:
+    """Where Ray runs, and what it gives to each worker.
+
+    Attributes:
+        address: Address of a cluster, or `auto` for the one that this machine belongs to. None takes the cluster of
+            `ray job submit` or of this machine, or else starts Ray on this machine alone.
+        workers: Number of workers; None for as many as there is room for.
+        cpus: CPUs of each worker, which are its number of threads.
+    """
+
+    address: str | None = None
+    workers: int | None = None
+    cpus: int = 1
+
+
+class _PartWriter:
+    """An actor that writes parts of one call.
+
+    Args:
+        call: The call.
+        folder: The working folder of the command, which relative paths in the run's config start from.
+        threads: Number of threads to compute with.
+    """
+
+    def __init__(self, call: ExplainCall, folder: str, threads: int) -> None:
+        self.call = call
+        if os.path.isdir(folder):
+            os.chdir(folder)
+        torch.set_num_threads(threads)
+
+    def write(self, number: int) -> WrittenPart:
+        """Write a part."""
+        try:
+            return write_part(self.call, number)
+        except (AttreeError, OSError) as error:
+            raise ArgumentError(f"A worker on {socket.gethostname()} failed: {error}") from error
+
+
+def write_with_ray(
+    call: ExplainCall, numbers: Sequence[int], options: RayOptions, advance: Callable[[int], None], parts: PartFolder
+) -> list[WrittenPart]:
+    """Write parts by actors of Ray, and return what each part was.
+
+    Args:
+        call: The call. `missing_parts` has begun its folder.
+        numbers: Numbers of the parts.
+        options: Where Ray runs, and what it gives to each worker.
+        advance: Called with the number of targets of each written part.
+        parts: The folder, as this process sees it.
+    """
+    if not numbers:
+        return []
+    with _connected(options) as ray, terminate_as_interrupt():
+        from ray.util import ActorPool
+
+        count = min(options.workers or _room(ray, options), len(numbers))
+        _expect_room(ray, options)
+        actor = ray.remote(_PartWriter).options(num_cpus=options.cpus, max_restarts=RESTARTS, max_task_retries=RETRIES)
+        pool = ActorPool([actor.remote(call, os.getcwd(), options.cpus) for _ in range(count)])
+        for number in numbers:
+            pool.submit(lambda writer, part: writer.write.remote(part), number)
+        written: list[WrittenPart] = []
+        while pool.has_next():
+            try:
+                written.append(pool.get_next_unordered())
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause if isinstance(error.cause, AttreeError) else error from None
+            except ray.exceptions.RayError as error:
+                raise ArgumentError(f"Ray could not finish the parts that are left ({_first_line(error)}).") from error
+            advance(written[-1].targets)
+            pool.pop_idle()  # an actor without more parts ends, and makes room for one that waits for room
+    _expect_seen(parts, written)
+    return written
+
+
+def expect_ray(options: RayOptions) -> Any:
+    """Return the package ray; raise if it is not installed, or if the address of the options does not answer."""
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingPackageError("`--engine ray` needs the package ray: pip install 'attree[ray]'") from error
+    _expect_reachable(_address(options))
+    return ray
+
+
+def _address(options: RayOptions) -> str | None:
+    return options.address or os.environ.get("RAY_ADDRESS")
+
+
+@contextmanager
+def _connected(options: RayOptions) -> Iterator[Any]:
+    """Connect to Ray, or start it on this machine, inside the block."""
+    ray, address = expect_ray(options), _address(options)
+    if ray.is_initialized():
+        yield ray
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        ray.init(address=address)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise ArgumentError(
+            f"Expected argument `address` to be that of a running Ray cluster, but got {address!r} "
+            f"({_first_line(error)})."
+        ) from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _expect_reachable(address: str | None) -> None:
+    """Raise if nobody answers at an address. Ray itself would try for minutes."""
+    if address in (None, "auto", "local"):
+        return
+    host, _, port = str(address).rpartition(":")
+    is_plain = bool(host) and port.isdigit() and "/" not in host
+    expect(is_plain, "address", "auto, local or HOST:PORT (for a cluster far away, use `ray job submit`)", address)
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACHED_WITHIN).close()
+    except OSError as error:
+        raise ArgumentError(
+            f"Expected argument `address` to be that of a running Ray cluster, but {address} does not answer ({error})."
+        ) from error
+
+
+def _room(ray: Any, options: RayOptions) -> int:
+    """Return how many workers the machines have room for now; at least 1."""
+    return max(1, sum(int(machine.get("CPU", 0) // options.cpus) for machine in _machines(ray)))
+
+
+def _expect_room(ray: Any, options: RayOptions) -> None:
+    """Raise if no machine is large enough for a worker."""
+    most = max((machine.get("CPU", 0.0) for machine in _machines(ray)), default=0.0)
+    expect(options.cpus <= most, "cpus", f"at most {most:g}, the CPUs of the largest machine", options.cpus)
+
+
+def _machines(ray: Any) -> list[dict[str, float]]:
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def _expect_seen(parts: PartFolder, written: Sequence[WrittenPart]) -> None:
+    """Raise if a written part is not in the folder, because it is another folder on the machine that wrote it."""
+    end = time.monotonic() + SEEN_WITHIN
+    for one in written:
+        while parts.rows(one.part) is None:
+            if time.monotonic() > end:
+                raise ArgumentError(
+                    f"Part {one.part} was written on {one.host}, but is not in {parts.folder} here. Choose a folder "
+                    "that all machines share with --out."
+                )
+            time.sleep(1.0)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
