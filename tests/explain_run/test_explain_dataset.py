@@ -164,7 +164,7 @@ def test_rows_that_were_evaluated_are_those_of_shares(run: Path, tmp_path: Path)
     options = ("--targets=0-29", "--methods=gatt,integrated_gradients,random", "--figures=0", "--show=0")
     for name, more in (("one", ()), ("share", ("--share=1/2",)), ("parts", ("--part_rows=500",))):
         explain(run, tmp_path / name, *options, *more)
-    assert len(contents(tmp_path / "one")) == 1 < len(contents(tmp_path / "parts"))
+    assert len(numbers(tmp_path / "one")) == 1 < len(numbers(tmp_path / "parts"))
     explain(run, tmp_path / "parts_shared", *options, "--part_rows=500", "--share=1/2")
     explain(run, tmp_path / "parts_shared", *options, "--part_rows=500", "--share=2/2")
     for single, shared in (("one", "share"), ("parts", "parts_shared")):
