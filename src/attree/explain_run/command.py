@@ -48,11 +48,11 @@ def explain_run(
     show: int,
     seed: int,
     top: int | None,
-    share: str | None = None,
-    engine: str = "process",
-    address: str | None = None,
-    workers: int | None = None,
-    cpus: int | None = None,
+    share: str | None,
+    engine: str,
+    address: str | None,
+    workers: int | None,
+    cpus: int | None,
 ) -> int:
     """Explain targets of a finished run, write the explanations, and return the exit status.
 
