@@ -17,7 +17,7 @@ from torch_geometric.nn.models import GAT as PyGGAT
 
 from attree.callbacks import ExplainCallback
 from attree.data import GraphDataModule, GroundTruth, Infection, NodeDataModule
-from attree.data.in_memory import InMemoryGraph
+from attree.data.node_data import InMemoryGraph
 from attree.errors import ArgumentError
 from attree.models import GAT, GraphClassifier, NodeClassifier
 

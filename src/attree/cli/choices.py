@@ -88,11 +88,8 @@ def _expand_value(option: str, value: str) -> str:
         return find_config(value)
     if option.removesuffix("+") in LISTS and not value.startswith(("[", "-")):
         return f"[{value}]"
-    return str(full_name(_key(option), value))
-
-
-def _key(option: str) -> str:
-    return option.removeprefix("--").removesuffix(".class_path").rpartition(".")[2] if option.startswith("--") else ""
+    key = option.removeprefix("--").removesuffix(".class_path").rpartition(".")[2] if option.startswith("--") else ""
+    return str(full_name(key, value))
 
 
 def expand_config(content: Any, key: str = "") -> Any:

@@ -75,7 +75,8 @@ def script() -> str:
     for command, parser in all_parsers().items():
         values_of = {option: words for action in actions_of(parser) for option, words in _words(action)}
         if command in DESCRIPTIONS:
-            values_of.update(_class_options())
+            for key, option in PREFIXES.items():  # the options that take a class, and those of attree's classes
+                values_of |= {f"--{option}": list(CHOICES[key][1]), **{f"--{name}": [] for name in class_options(key)}}
         options[command] = [option for option in values_of if option.startswith("--")]
         for option, words in values_of.items():
             if words:
@@ -144,13 +145,6 @@ def _values(kind: Any) -> Iterator[str]:
     elif get_origin(kind) in (Union, UnionType):
         for option in get_args(kind):
             yield from _values(option)
-
-
-def _class_options() -> Iterator[tuple[str, list[str]]]:
-    """Yield the options that take a class, and the options of attree's classes."""
-    for key, option in PREFIXES.items():
-        yield f"--{option}", list(CHOICES[key][1])
-        yield from ((f"--{name}", []) for name in class_options(key))
 
 
 def _quoted(words: Sequence[str]) -> str:

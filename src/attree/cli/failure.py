@@ -93,7 +93,9 @@ def user_message(error: BaseException) -> str | None:
         return f"The system refused {path}: {error.strerror or text}."
     if isinstance(error, MemoryError) or any(phrase in text for phrase in OUT_OF_MEMORY):
         return f"There is not enough memory for this: {text.splitlines()[0] if text else 'the system has none left'}"
-    return _without_advice(text) if raised_on_purpose(error, QUOTED_PACKAGES) else None
+    if not raised_on_purpose(error, QUOTED_PACKAGES):
+        return None
+    return text.partition("\nTip")[0].partition("HINT:")[0].strip()  # without the library's tips
 
 
 def raised_on_purpose(error: BaseException, packages: tuple[str, ...] | None = None) -> bool:
@@ -106,8 +108,3 @@ def raised_on_purpose(error: BaseException, packages: tuple[str, ...] | None = N
     package = last.tb_frame.f_globals.get("__name__", "").partition(".")[0]
     line = traceback.extract_tb(last)[0].line or ""
     return line.startswith("raise") and (package != "attree" if packages is None else package in packages)
-
-
-def _without_advice(text: str) -> str:
-    """Return a library's message without its tips."""
-    return text.partition("\nTip")[0].partition("HINT:")[0].strip()

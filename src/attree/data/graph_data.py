@@ -1,11 +1,11 @@
-"""Base class of graph-level datasets: many small graphs, each with one label."""
+"""Graph-level datasets: many small graphs, each with one label, read by a subclass or in memory."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from sklearn.model_selection import train_test_split
@@ -16,7 +16,7 @@ from attree.data.base import DatasetModule
 from attree.data.checks import check_graph, check_graph_labels
 from attree.data.counts import Counts
 from attree.data.splits import EvaluationShard, TrainingShard, check_fractions, epoch_of, process_of
-from attree.errors import expect, expect_int
+from attree.errors import expect, expect_instance, expect_int, expect_list
 
 
 class GraphDataModule(DatasetModule):
@@ -52,9 +52,7 @@ class GraphDataModule(DatasetModule):
     def from_graphs(
         graphs: Sequence[Data], num_classes: int | None = None, name: str = "Graphs", **split: Any
     ) -> GraphDataModule:
-        """Make a data module from graphs in memory: see `attree.data.in_memory.InMemoryGraphs`."""
-        from attree.data.in_memory import InMemoryGraphs  # a subclass of this class
-
+        """Make a data module from graphs in memory: see `InMemoryGraphs`."""
         return InMemoryGraphs(graphs, num_classes, name, **split)
 
     @abstractmethod
@@ -116,6 +114,51 @@ class GraphDataModule(DatasetModule):
 
     def _part(self, part: str) -> list[Data]:
         return [self.graphs[position] for position in self.split[part]]
+
+
+class InMemoryGraphs(GraphDataModule):
+    """Data module of graphs in memory with one label each. The graphs are checked at once and split at random.
+
+    Args:
+        graphs: The graphs, each with `x`, `edge_index` and `y` [1].
+        num_classes: Number of classes; None for the highest label + 1.
+        name: Name of the data in messages and tables.
+        val_fraction: Fraction of the graphs for validation.
+        test_fraction: Fraction of the graphs for testing; the rest is for training.
+        batch_size: Number of graphs in a step.
+        seed: Seed of the split and of the order of training graphs.
+    """
+
+    unrecorded: ClassVar[tuple[str, ...]] = ("graphs",)
+
+    def __init__(
+        self,
+        graphs: Sequence[Data],
+        num_classes: int | None = None,
+        name: str = "Graphs",
+        val_fraction: float = 0.1,
+        test_fraction: float = 0.2,
+        batch_size: int = 32,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(val_fraction, test_fraction, batch_size, seed)
+        graph_list = expect_list(graphs, "graphs", Data, "a list of torch_geometric.data.Data")
+        expect(len(graph_list) > 0, "graphs", "at least one graph", "none")
+        for position, graph in enumerate(graph_list):
+            check_graph(graph, f"graphs[{position}]")
+            width, expected = graph.x.size(1), graph_list[0].x.size(1)
+            expect(width == expected, f"graphs[{position}].x", f"{expected} wide, like the first graph's", width)
+        highest = max((int(graph.y.max()) for graph in graph_list if graph.y.numel()), default=0)
+        num_classes = highest + 1 if num_classes is None else num_classes
+        check_graph_labels(graph_list, expect_int(num_classes, "num_classes", 1))
+        expect_instance(name, "name", str)
+        self.name = name
+        self.counts = Counts(None, None, graph_list[0].x.size(1), num_classes, graphs=len(graph_list))
+        self._in_memory = graph_list
+
+    def load(self) -> list[Data]:
+        """Return the graphs in memory."""
+        return self._in_memory
 
 
 def _stratified(

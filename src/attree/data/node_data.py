@@ -1,9 +1,11 @@
-"""Base classes of node-level datasets: one graph whose nodes are classified, with one or several node types."""
+"""Node-level datasets: base classes for one graph with one or several node types, and a graph in memory."""
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, ClassVar
 
+import numpy as np
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import nn
 from torch_geometric.data import Data, HeteroData
@@ -13,12 +15,22 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import EdgeType
 
 from attree.data.base import WholeGraph, WholeGraphModule
-from attree.data.checks import check_graph, check_hetero_graph, check_masks, check_node_labels
+from attree.data.checks import (
+    MASKS,
+    check_graph,
+    check_hetero_graph,
+    check_masks,
+    check_node_labels,
+    check_truth,
+)
 from attree.data.counts import Counts, HeteroCounts, Widths
 from attree.data.ground_truth import GroundTruth
 from attree.data.neighbor_sampling import check_num_neighbors, neighbor_loader
-from attree.data.splits import epoch_of, process_of
-from attree.errors import expect, expect_int
+from attree.data.splits import epoch_of, index_mask, process_of
+from attree.errors import ArgumentError, expect, expect_instance, expect_int
+
+SPLIT = (0.6, 0.2)
+"""Fractions of training and validation nodes in a random split; the rest is for testing."""
 
 
 class NodeDataModule(WholeGraphModule[Data]):
@@ -69,15 +81,13 @@ class NodeDataModule(WholeGraphModule[Data]):
         split_seed: int | None = None,
         **sampling: Any,
     ) -> NodeDataModule:
-        """Make a data module from a graph in memory: see `attree.data.in_memory.InMemoryGraph`.
+        """Make a data module from a graph in memory: see `InMemoryGraph`.
 
         .. code-block:: python
 
             data = NodeDataModule.from_data(Data(x=x, edge_index=edge_index, y=y), split_seed=0)
             trainer.fit(NodeClassifier(GAT(data.num_features, data.num_classes)), datamodule=data)
         """
-        from attree.data.in_memory import InMemoryGraph  # a subclass of this class
-
         return InMemoryGraph(data, truth, num_classes, name, split_seed, **sampling)
 
     def check(self, graph: Data) -> None:
@@ -122,6 +132,68 @@ class NodeDataModule(WholeGraphModule[Data]):
             self.num_workers,
             epoch_of(self.trainer),
         )
+
+
+class InMemoryGraph(NodeDataModule):
+    """Data module of one graph in memory. The graph is checked at once and is not changed.
+
+    Args:
+        data: The graph: `x` [N, width], `edge_index` [2, E], `y` [N] and the boolean masks `train_mask`, `val_mask`
+            and `test_mask` [N]. Nodes outside all masks may have negative labels. Other attributes are kept.
+        truth: The ground truth, if there is one.
+        num_classes: Number of classes; None for the highest label + 1.
+        name: Name of the data in messages and tables.
+        split_seed: Seed of a random split into 60 % training, 20 % validation and 20 % test nodes, for a graph without
+            masks. Without a seed, such a graph is refused.
+        **sampling: Settings of neighbour sampling in training: see `NodeDataModule`.
+    """
+
+    unrecorded: ClassVar[tuple[str, ...]] = ("data", "truth")
+
+    def __init__(
+        self,
+        data: Data,
+        truth: GroundTruth | None = None,
+        num_classes: int | None = None,
+        name: str = "Data",
+        split_seed: int | None = None,
+        **sampling: Any,
+    ) -> None:
+        super().__init__(**sampling)
+        check_graph(data)
+        graph = copy.copy(data)
+        if split_seed is not None:
+            _split_at_random(graph, split_seed)
+        elif absent := [mask for mask in MASKS if mask not in data]:
+            raise ArgumentError(
+                f"Expected argument `data` to have {', '.join(MASKS)}, but got a graph without {', '.join(absent)}: "
+                "set them, or pass `split_seed` for a random split."
+            )
+        check_masks(graph)
+        highest = int(graph.y.max())
+        num_classes = highest + 1 if num_classes is None else num_classes
+        check_node_labels(graph, expect_int(num_classes, "num_classes", 1))
+        if truth is not None:
+            check_truth(truth, graph.edge_index, graph.x.size(0))
+        expect_instance(name, "name", str)
+        self.name = name
+        self.counts = Counts(graph.x.size(0), graph.edge_index.size(1), graph.x.size(1), num_classes)
+        self._in_memory = graph, truth
+
+    def load(self) -> tuple[Data, GroundTruth | None]:
+        """Return the graph and its ground truth."""
+        return self._in_memory
+
+
+def _split_at_random(graph: Data, seed: int) -> None:
+    """Set the three masks of a graph without masks."""
+    present = [mask for mask in MASKS if mask in graph]
+    expect(not present, "split_seed", "None for a graph that has masks", f"{seed} beside {present}")
+    expect_int(seed, "split_seed")
+    size = graph.x.size(0)
+    ends = [round(SPLIT[0] * size), round(sum(SPLIT) * size)]
+    for mask, nodes in zip(MASKS, np.split(np.random.default_rng(seed).permutation(size), ends), strict=True):
+        graph[mask] = index_mask(nodes, size)
 
 
 class HeteroDataModule(WholeGraphModule[HeteroData]):

@@ -18,9 +18,8 @@ from attree.data.base import DatasetModule
 from attree.errors import ArgumentError, expect, expect_number
 from attree.models.attention_net import GAT, GATv2, SuperGAT
 from attree.models.hetero_net import HGT, HeteroGAT
-from attree.penalties.callback import log_penalties
 from attree.penalties.registry import PenaltiesArgument, only_own, plain_settings
-from attree.penalties.regularizer import AttentionPenalties, WatchedPass
+from attree.penalties.regularizer import AttentionPenalties, WatchedPass, log_penalties
 
 NETS: dict[str, type[nn.Module]] = {net.__name__: net for net in (GAT, GATv2, SuperGAT, HGT, HeteroGAT)}
 """The networks that a checkpoint can name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -186,12 +186,8 @@ _SOURCES = {
 @cache
 def data_hash(dataset: str, root: str) -> str:
     """Return a hash of the stored files of a dataset."""
-    return _files_hash(root, _SOURCES[dataset])
-
-
-def _files_hash(root: str, sources: Sequence[str]) -> str:
     digest = hashlib.sha256()
-    for source in sources:
+    for source in _SOURCES[dataset]:
         for file in sorted(path for path in Path(root, source).rglob("*") if path.is_file()):
             digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:16]

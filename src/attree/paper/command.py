@@ -187,7 +187,10 @@ def paper(
         epochs: Number of training epochs; None for the recipe's.
     """
     if name == "list":
-        _list()
+        for item, entry in CONTENTS.items():
+            quick_minutes, full_minutes = entry.minutes
+            minutes = f"about {quick_minutes:g} min quick, {full_minutes:g} min full on two cores"
+            print(f"{item}  {entry.title}\n    {entry.place}; data: {entry.data}; {minutes}")
         return 0
     if name != "all" and name not in CONTENTS:
         names = ", ".join(CONTENTS)
@@ -212,10 +215,3 @@ def paper(
         jobs=jobs,
     )
     return make_items(list(CONTENTS) if name == "all" else [name], options)
-
-
-def _list() -> None:
-    for name, entry in CONTENTS.items():
-        quick, full = entry.minutes
-        print(f"{name}  {entry.title}")
-        print(f"    {entry.place}; data: {entry.data}; about {quick:g} min quick, {full:g} min full on two cores")

@@ -3,12 +3,10 @@
 Each penalty takes the attention of a training step, with gradients, and returns one number.
 """
 
-from attree.penalties.callback import AttentionPenaltyCallback
-from attree.penalties.gsat import GSAT
 from attree.penalties.penalty import AttentionPenalty, PenalizedStep
 from attree.penalties.registry import PENALTIES, make_penalties
-from attree.penalties.regularizer import AttentionPenalties, WatchedPass
-from attree.penalties.rows import Entropy, HeadAgreement, Sparsity, UniformDistance
+from attree.penalties.regularizer import AttentionPenalties, AttentionPenaltyCallback, WatchedPass
+from attree.penalties.rows import GSAT, Entropy, HeadAgreement, Sparsity, UniformDistance
 from attree.penalties.targets import EffectConsistency, TrueEdges
 
 __all__ = [

@@ -8,9 +8,8 @@ from inspect import signature
 from typing import Any
 
 from attree.errors import ArgumentError, did_you_mean, expect, expect_name
-from attree.penalties.gsat import GSAT
 from attree.penalties.penalty import AttentionPenalty
-from attree.penalties.rows import Entropy, HeadAgreement, Sparsity, UniformDistance
+from attree.penalties.rows import GSAT, Entropy, HeadAgreement, Sparsity, UniformDistance
 from attree.penalties.targets import EffectConsistency, TrueEdges
 
 PENALTIES: dict[str, type[AttentionPenalty]] = {

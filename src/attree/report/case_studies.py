@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from attree.attention import Graph
-from attree.attribution import AttributionMethod, subject_pairs
+from attree.attribution import subject_pairs
 from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import MetricName
 from attree.evaluation.target_labels import one_line
@@ -40,9 +40,17 @@ def draw_case_studies(
     """
     subject, truth, labels = evaluator.subject, evaluator.truth, evaluator.labels
     with_truth = set() if truth is None else set(truth.targets.tolist())
+    if targets is None:
+        candidates = evaluator.explained[:MOST_CANDIDATES]
+        sizes = subject_pairs(subject, candidates.tolist()).ptr.diff()
+        targets = candidates[order_targets(sizes).to(candidates.device)]
     figures = {}
-    for target in (_readable_first(evaluator) if targets is None else targets)[:count].tolist():
-        scores = {name: _dense_scores(method, subject, target) for name, method in evaluator.methods.items()}
+    for target in targets[:count].tolist():
+        pairs = subject_pairs(subject, [target])
+        scores = {}
+        for name, method in evaluator.methods.items():  # edges outside the target's pairs score 0
+            values = method.score_pairs(subject, pairs)
+            scores[name] = values.new_zeros(subject.graph.num_edges).index_copy_(0, pairs.edges, values)
         number = labels.id_of(target)
         caption = labels.prediction(subject, target)
         if subject.batch is None:
@@ -57,7 +65,7 @@ def draw_case_studies(
                 name=neighbourhood_name(subject, target, number, labels.node_names),
                 caption=caption,
                 node_names=labels.node_names,
-                edges=subject_pairs(subject, [target]).edges,
+                edges=pairs.edges,
                 roots=roots,
             )
         else:
@@ -88,13 +96,6 @@ def neighbourhood_name(subject: Subject, target: int, number: int, names: Sequen
     return f"{subject.num_layers}-hop neighbourhood of {whose}"
 
 
-def _readable_first(evaluator: Evaluator) -> Tensor:
-    """Return the targets to draw; those with neither too few nor too many edges around them come first."""
-    candidates = evaluator.explained[:MOST_CANDIDATES]
-    sizes = subject_pairs(evaluator.subject, candidates.tolist()).ptr.diff()
-    return candidates[order_targets(sizes).to(candidates.device)]
-
-
 def draw_score_histograms(evaluation: Evaluation) -> dict[str, Figure]:
     """Draw one score histogram per protocol; return the figures by name.
 
@@ -106,13 +107,6 @@ def draw_score_histograms(evaluation: Evaluation) -> dict[str, Figure]:
         aurocs = {method: evaluation.metrics[name] for method, name in names.items() if name in evaluation.metrics}
         figures[f"scores_{protocol}"] = score_histogram(evaluation.pair_scores, reduction.changed, aurocs)
     return figures
-
-
-def _dense_scores(method: AttributionMethod, subject: Subject, target: int) -> Tensor:
-    """Return a method's score of every edge for a target; edges outside the target's pairs score 0."""
-    pairs = subject_pairs(subject, [target])
-    scores = method.score_pairs(subject, pairs)
-    return scores.new_zeros(subject.graph.num_edges).index_copy_(0, pairs.edges, scores)
 
 
 def _draw_graph(

@@ -58,7 +58,10 @@ def pareto_figure(
     """
     expect(len(results) > 0, "results", "results of at least one sweep", dict(results))
     expect(len(qualities) > 0, "qualities", "at least one metric", list(qualities))
-    results = {swept: _by_strength(table) for swept, table in results.items()}
+    results = {
+        swept: table.sort_values(SETTING, kind="stable") if pd.api.types.is_numeric_dtype(table[SETTING]) else table
+        for swept, table in results.items()
+    }
     rows = metric_rows(qualities)
     methods = [method_of(metric) or metric for metric in qualities]
     looks = method_looks(methods)
@@ -153,12 +156,6 @@ def pareto_front(points: NDArray[np.float64]) -> NDArray[np.int64]:
     ]
     front = defined_ids[~np.array(beaten, dtype=bool)]
     return front[np.lexsort((-points[front, -1], points[front, 0]))]
-
-
-def _by_strength(table: pd.DataFrame) -> pd.DataFrame:
-    """Sort runs by their setting if settings are numbers; otherwise keep the order."""
-    numeric = pd.api.types.is_numeric_dtype(table[SETTING])
-    return table.sort_values(SETTING, kind="stable") if numeric else table
 
 
 def _draw(axes: Axes, table: pd.DataFrame, accuracy: str, looks: Mapping[str, Look]) -> None:

@@ -148,7 +148,13 @@ def dpc_scatter(
     if total > most_points:
         pair_ids = np.sort(np.random.default_rng(seed).choice(total, most_points, replace=False))
     rows, columns = grid_shape(len(scores), MOST_COLUMNS)
-    figure = new_figure(3.0 * columns + 0.5, 3.0 * rows + 0.6, _scatter_title(protocol, len(pair_ids), total))
+    title = "Score of an edge against the effect of reducing it" + (f" ({protocol})" if protocol else "")
+    title += (
+        f"\n{count(total, 'pair')}"
+        if len(pair_ids) == total
+        else (f"\n{len(pair_ids):,} of {count(total, 'pair')}, drawn at random")
+    )
+    figure = new_figure(3.0 * columns + 0.5, 3.0 * rows + 0.6, title)
     effect = delta_pc.detach().cpu().double().numpy()
     looks, printed_pearsons = method_looks(scores), {} if pearsons is None else pearsons
     first = None
@@ -184,12 +190,6 @@ def dpc_scatter(
             rasterized=True,  # thousands of points would make a vector picture slow to open
         )
     return figure
-
-
-def _scatter_title(protocol: str, num_drawn: int, total: int) -> str:
-    title = "Score of an edge against the effect of reducing it" + (f" ({protocol})" if protocol else "")
-    all_pairs = count(total, "pair")
-    return f"{title}\n{all_pairs}" if num_drawn == total else f"{title}\n{num_drawn:,} of {all_pairs}, drawn at random"
 
 
 def deletion_curve(counts: Sequence[int], curves: Mapping[str, Tensor], note: str = "") -> Figure:

@@ -161,7 +161,8 @@ def _show_progress(workers: Workers, console: Console) -> list[Outcome]:
             word = "pruned" if outcome.status == "stopped" else outcome.status
             line = f"{word:8}{outcome.run.id}  {outcome.seconds:.0f} s  {outcome.reason}".rstrip()
             console.print(line, soft_wrap=True)
-            if _all_fail_alike(outcomes):
+            failed = [outcome.kind_of_failure for outcome in outcomes if outcome.status == "failed"]
+            if len(failed) == len(outcomes) == MAX_EQUAL_FAILURES and len(set(failed)) == 1:
                 why = f": the first {MAX_EQUAL_FAILURES} runs failed for the same reason, so the others were not done. "
                 why += "Fix it, then run the same command again to continue."
                 console.print(Text.assemble(("Stopped", "red"), why), soft_wrap=True)
@@ -174,13 +175,6 @@ def _show_progress(workers: Workers, console: Console) -> list[Outcome]:
 
 def _number_done(study: SweepStudy) -> int:
     return sum(record.status == "done" for record in study.records().values())
-
-
-def _all_fail_alike(outcomes: Sequence[Outcome]) -> bool:
-    """Whether exactly the first few runs have ended, and all of them failed for the same reason."""
-    failed = [outcome for outcome in outcomes if outcome.status == "failed"]
-    alike = len({outcome.kind_of_failure for outcome in failed}) == 1
-    return len(failed) == len(outcomes) == MAX_EQUAL_FAILURES and alike
 
 
 def _show_failures(outcomes: Sequence[Outcome], console: Console) -> int:

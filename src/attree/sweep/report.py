@@ -176,7 +176,9 @@ def sweep_page(
         parts.append(PagePart(f"What matters: {block}", _importance_html(objectives)))
     for figure in figures:
         title = TITLES.get(figure.stem, figure.stem.replace("_", " ").capitalize())
-        parts.append(PagePart(title, _image(figure, title)))
+        content = base64.b64encode(figure.with_suffix(".svg").read_bytes()).decode()
+        alternative = f"{escape(title)}: the numbers are in the tables"
+        parts.append(PagePart(title, f'<p><img src="data:image/svg+xml;base64,{content}" alt="{alternative}"></p>'))
     parts.append(PagePart("All settings", _settings_html(results, metrics, frontier, folder)))
     return plain_page(name, f'<p class="note">{count(runs, "run")}, {count(seeds, "seed")}</p>', parts)
 
@@ -234,14 +236,6 @@ def _link(folder: Path, run: str, seed: int) -> str:
     pages = [page for page in ("explain/page.html", "page.html") if (folder / run / page).is_file()]
     target = f"{quote(run)}/{pages[0] if pages else ''}"
     return f'<a href="{escape(target)}" title="{escape(run)}">{seed}</a>'
-
-
-def _image(figure: Path, title: str) -> str:
-    drawn = figure.with_suffix(".svg")
-    content = base64.b64encode(drawn.read_bytes()).decode()
-    return (
-        f'<p><img src="data:image/svg+xml;base64,{content}" alt="{escape(title)}: the numbers are in the tables"></p>'
-    )
 
 
 def _html_table(

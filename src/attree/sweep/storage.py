@@ -97,7 +97,7 @@ def _database(url: str, grace: float) -> RDBStorage:
         parsed = make_url(url)
         if parsed.drivername == "postgresql" and find_spec("psycopg") is not None:
             parsed = parsed.set(drivername="postgresql+psycopg")
-        shown = parsed.render_as_string(hide_password=True)
+        visible_url = parsed.render_as_string(hide_password=True)
         busy = {"connect_args": {"timeout": BUSY_SECONDS}} if parsed.drivername.startswith("sqlite") else {}
         for attempt in range(TRIES):
             try:
@@ -120,7 +120,7 @@ def _database(url: str, grace: float) -> RDBStorage:
         ) from error
     except ImportError as error:
         raise ArgumentError(
-            f"Expected a driver for the database {shown}, but Python has none here ({error.name or error}). For "
+            f"Expected a driver for the database {visible_url}, but Python has none here ({error.name or error}). For "
             "PostgreSQL: pip install 'attree[postgres]'."
         ) from error
     except DatabaseError as error:
@@ -130,5 +130,5 @@ def _database(url: str, grace: float) -> RDBStorage:
                 f"Expected {parsed.database} to be the study of a sweep, but it cannot be read ({first}). {WAY_OUT}"
             ) from error
         raise ArgumentError(
-            f"Expected argument `storage` to be a database that answers, but {shown} does not: {first}"
+            f"Expected argument `storage` to be a database that answers, but {visible_url} does not: {first}"
         ) from error

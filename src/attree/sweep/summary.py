@@ -151,7 +151,12 @@ def draw_figures(
         pairs = over_uniform_pairs(metrics)
         if accuracy is not None and pairs:
             title = f"{plan.name}: what attention adds to the computation tree, mean over {seeds}"
-            figures[OVER_UNIFORM] = over_uniform_figure(_named_settings(blocks), accuracy, pairs, title)
+            settings = {
+                row_name(name, setting): runs
+                for name, block in blocks.items()
+                for setting, runs in block.groupby(SETTING, sort=False)
+            }
+            figures[OVER_UNIFORM] = over_uniform_figure(settings, accuracy, pairs, title)
         for place, block in enumerate(_two_way(plan)):
             number = "" if place == 0 else f"_{place + 1}"
             defined = [metric for metric in metrics if blocks.get(block.name, results)[metric].notna().any()]
@@ -164,15 +169,6 @@ def draw_figures(
         title = f"{plan.name}: {count(len(frontier.settings), 'setting')}, mean and spread over {seeds}"
         figures[FRONTIER] = frontier_figure(frontier.settings, frontier.objectives, title)
     return figures
-
-
-def _named_settings(blocks: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Return the runs of each setting of all grids and lists, by the setting's name in tables."""
-    return {
-        row_name(name, setting): runs
-        for name, block in blocks.items()
-        for setting, runs in block.groupby(SETTING, sort=False)
-    }
 
 
 def _two_way(plan: Plan) -> list[Block]:

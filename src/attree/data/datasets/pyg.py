@@ -20,8 +20,9 @@ from torch_geometric.utils import degree
 from attree.data.base import data_folder
 from attree.data.checks import MASKS
 from attree.data.datasets.third_party import open_dataset
+from attree.data.graph_data import InMemoryGraphs
 from attree.data.ground_truth import GroundTruth
-from attree.data.in_memory import InMemoryGraph, InMemoryGraphs
+from attree.data.node_data import InMemoryGraph
 from attree.data.random_state import seeded_apart
 from attree.errors import ArgumentError, did_you_mean, expect, expect_instance, expect_int
 

@@ -103,12 +103,15 @@ def _accuracy(inputs: ItemInputs) -> list[Section]:
         return []
     paper = add_printed(over_seeds(rows, KEYS), "explanation")
     paper = paper.assign(reason=[_why(row, rows) for _, row in paper.iterrows()])
+    far = paper[(paper["reason"] != "") & ~paper["reason"].str.startswith("other weights")]
+    # If a method has two rows, the one with masked self-loops.
+    far = far.drop_duplicates(["dataset", "model", "weights", "method"], keep="last")
     notes = (
         "Self-loops: `0` if they are not masked and score 0, as in PyG; `masked` if a method masks them like other "
         "edges, as on the graphs of the paper, which contain them. Methods that mask nothing have one row.",
         *(
             f"{method_label(row['method'])}, {row['dataset']}, {row['model']}: {row['reason']}."
-            for _, row in _far(paper).iterrows()
+            for _, row in far.iterrows()
         ),
     )
     title = "AUROC against ground truth, networks of 3 layers"
@@ -116,12 +119,6 @@ def _accuracy(inputs: ItemInputs) -> list[Section]:
     parts: list[Section] = [Table("explanation", title, paper, index, ("method",), 4, notes)]
     parts.append(Table("explanation_networks", "Network by network", rows, (), (), csv_only=True))
     return parts
-
-
-def _far(paper: pd.DataFrame) -> pd.DataFrame:
-    """Return the numbers far from the paper's; if a method has two rows, the one with masked self-loops."""
-    far = paper[(paper["reason"] != "") & ~paper["reason"].str.startswith("other weights")]
-    return far.drop_duplicates(["dataset", "model", "weights", "method"], keep="last")
 
 
 def _why(row: pd.Series, rows: pd.DataFrame) -> str:

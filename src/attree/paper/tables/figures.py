@@ -109,11 +109,12 @@ def _trees(inputs: ItemInputs) -> list[Section]:
     subject = Subject.of_data(model, graph)
     source, destination = subject.graph.edge_index
     marked = ((source == TREE_SOURCE) & (destination == TREE_TARGET)).nonzero().view(-1)
-    edge = int(marked[0]) if marked.numel() else _heaviest(subject, TREE_TARGET)
     scores = {
         name: method.attribute(subject, [TREE_TARGET]).dense(TREE_TARGET)
         for name, method in make_methods(METHODS).items()
     }
+    proper = torch.where(source == destination, 0.0, scores["gatt"])  # self-loops are not marked
+    edge = int(marked[0] if marked.numel() else proper.argmax())
     tree = computation_tree(ComputationTree(subject.attention, TREE_TARGET), edge)
     note = (
         ()
@@ -131,13 +132,6 @@ def _trees(inputs: ItemInputs) -> list[Section]:
         ),
         Picture("computation_tree", f"Node {TREE_TARGET} of Infection: its computation tree", tree, note),
     ]
-
-
-def _heaviest(subject: Subject, target: int) -> int:
-    """Return the edge with the highest GAtt score, except self-loops."""
-    scores = make_methods(["gatt"])["gatt"].attribute(subject, [target]).dense(target)
-    source, destination = subject.graph.edge_index
-    return int(torch.where(source == destination, torch.zeros_like(scores), scores).argmax())
 
 
 def _trained(nets: list[Net]) -> list[Cell]:

@@ -107,7 +107,11 @@ def page_content(
         None if groups is None else groups.of_node,
         is_live,
     )
-    order = instructive_order(evaluation, predictions, true_classes, _has_true_edge(evaluation, is_true))
+    has_true_edge = None
+    if is_true is not None:
+        true_edges = torch.zeros(count).index_add(0, pairs.owner.cpu(), torch.as_tensor(is_true).float())
+        has_true_edge = true_edges > 0
+    order = instructive_order(evaluation, predictions, true_classes, has_true_edge)
     order = order[:max_targets].cpu()
     # Layouts multiply many small matrices. Threads only slow this down: it takes four times the CPU time on two cores.
     with threadpool_limits(limits=1, user_api="blas"):
@@ -194,14 +198,6 @@ def _is_true(evaluation: Evaluation, truth: GroundTruth) -> Bools:
     source, destination = pairs.graph.edge_index[:, pairs.edges]
     labels: Bools = (truth.labels(position, source, destination) & has_truth).cpu().numpy()
     return labels
-
-
-def _has_true_edge(evaluation: Evaluation, is_true: Bools | None) -> Tensor | None:
-    """Return whether each target has a true edge, [T]; None if true edges are unknown."""
-    if is_true is None:
-        return None
-    owner = evaluation.pairs.owner.cpu()
-    return torch.zeros(evaluation.targets.numel()).index_add(0, owner, torch.as_tensor(is_true).float()) > 0
 
 
 def _names_in_use(evaluation: Evaluation, names: Sequence[str], positions: Tensor) -> dict[str, str]:
