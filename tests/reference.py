@@ -124,3 +124,26 @@ def gatt_by_calls(
         for call, factor in output:
             extend(call, target, start * factor)
     return scores
+
+
+def nodes_by_calls(
+    calls: dict[str, Call],
+    fed_by: dict[str, list[tuple[str, float]]],
+    output: list[tuple[str, float]],
+    targets: Sequence[tuple[Node, float]],
+) -> dict[Node, float]:
+    """r at the input: for each node, the sum over all flows from the input to the targets; arguments as above."""
+    scores: dict[Node, float] = {}
+
+    def extend(call: str, node: Node, way: float) -> None:
+        for source, destination, _, weight in calls[call]:
+            if destination == node:
+                if not fed_by.get(call):
+                    scores[source] = scores.get(source, 0.0) + way * weight
+                for before, factor in fed_by.get(call, []):
+                    extend(before, source, way * weight * factor)
+
+    for target, start in targets:
+        for call, factor in output:
+            extend(call, target, start * factor)
+    return scores

@@ -41,6 +41,9 @@ METHODS = ("gatt", "avgatt", "uniform", "random")
 ANY_NETWORK_METHODS = ("structure", "occlusion", "saliency", "random")
 """Attribution methods that are compared by default if a network has no attention."""
 
+GLOBAL_ATTENTION_METHODS = ("gatt", "uniform", "occlusion", "saliency", "random")
+"""Attribution methods that are compared by default if a network attends over all nodes, but not along edges."""
+
 CHEAP_METHODS = ("occlusion",)
 """Methods that are also compared by default if the exact engine serves the model, which makes them cheap."""
 

@@ -2,6 +2,9 @@
 
 from attree.attention.capture import Attention, capture_attention
 from attree.attention.diagnostics import Bypass, measure_bypass
+from attree.attention.global_attention import GlobalCall
+from attree.attention.global_readers import Mixing, register_global_attention
+from attree.attention.global_weights import DenseWeights, KernelWeights, ListedWeights
 from attree.attention.graph import Graph
 from attree.attention.instruments import LayerCall, Watcher, hook_softmax, instrument
 from attree.attention.locality import Locality, measure_locality
@@ -10,14 +13,20 @@ from attree.attention.stand_ins import stand_in
 __all__ = [
     "Attention",
     "Bypass",
+    "DenseWeights",
+    "GlobalCall",
     "Graph",
+    "KernelWeights",
     "LayerCall",
+    "ListedWeights",
     "Locality",
+    "Mixing",
     "Watcher",
     "capture_attention",
     "hook_softmax",
     "instrument",
     "measure_bypass",
     "measure_locality",
+    "register_global_attention",
     "stand_in",
 ]

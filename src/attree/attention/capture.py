@@ -193,13 +193,15 @@ def capture_run(
         grad: Keep the weights differentiable.
         arguments: The arguments of the call in words, for messages.
     """
-    message_passing(model)  # raises if there is none: such a model may not even have an eval mode
+    has_layers = bool(message_passing(model))  # raises if there is nothing to hook: it may not even have an eval mode
     is_wired = wiring is not None and wiring.is_fixed
     with eval_mode(model), inplace_messages(model), torch.no_grad():
         with torch.set_grad_enabled(grad), record_layers(model, follow=not is_wired) as records:
             output = _run(model, run, arguments)
         if not records:
-            raise UnsupportedModelError(CALLED_NONE)
+            if has_layers:
+                raise UnsupportedModelError(CALLED_NONE)
+            return _without_edges(graph, output)
         call_graph: CallGraph | None = None
         if not is_wired:
             for call in sorted(reaching(records, output)):
@@ -242,6 +244,14 @@ def _aligned(
     activation = None if records.provenance is None else records.provenance.activation(output)
     embedding = last if isinstance(last, Tensor) else None
     return replace(attention, output=output, embedding=embedding, activation=activation)
+
+
+def _without_edges(graph: Graph, output: Any) -> Attention:
+    """Return the attention of a model that only attends over all nodes: one layer that uses no edge."""
+    weights, unused = torch.zeros(graph.num_edges, 1), torch.zeros(graph.num_edges, dtype=torch.bool)
+    wiring = Wiring(((),), ((),), ((),), (0.0,))
+    present = unused.to(graph.device)
+    return Attention(graph, (weights.to(graph.device),), (present,), output, wiring=wiring, attends=(False,))
 
 
 def _of_layers(calls: Sequence[Aligned], wiring: Wiring, graph: Graph) -> Attention:

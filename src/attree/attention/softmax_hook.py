@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import softmax as pyg_softmax
 
+from attree.attention.global_readers import reader_of
 from attree.errors import UnsupportedModelError
 
 
@@ -79,9 +80,13 @@ def check_registered(model: nn.Module) -> None:
 
 
 def message_passing(model: nn.Module) -> list[MessagePassing]:
-    """Return all message-passing layers of a model, in registration order; raise if there are none."""
+    """Return all message-passing layers of a model, in registration order.
+
+    Raises:
+        UnsupportedModelError: If there are none, and no attention over all nodes in their place.
+    """
     convs = [module for module in model.modules() if isinstance(module, MessagePassing)]
-    if convs:
+    if convs or any(reader_of(module) is not None for module in model.modules()):
         return convs
     if any(isinstance(module, torch.jit.ScriptModule | torch.fx.GraphModule) for module in model.modules()):
         raise no_python_code(model)

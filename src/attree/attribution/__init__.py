@@ -12,6 +12,7 @@ from attree.attribution.explainer import (
 from attree.attribution.gatt import FlowMethod, GAtt, GAttAvg, GAttSim
 from attree.attribution.method import METHODS, AttributionMethod, Methods, make_methods, method_label
 from attree.attribution.neighbourhoods import graph_pairs, subgraph_pairs, subject_pairs
+from attree.attribution.node_scores import NodeAttribution, attribute_nodes
 from attree.attribution.pairs import Pairs
 from attree.attribution.paths import AttentionPath, strongest_paths
 from attree.attribution.posthoc import (
@@ -51,6 +52,7 @@ __all__ = [
     "GuidedBackprop",
     "IntegratedGradients",
     "Methods",
+    "NodeAttribution",
     "PGExplainer",
     "Pairs",
     "Random",
@@ -58,6 +60,7 @@ __all__ = [
     "Structure",
     "TreeExplainer",
     "Uniform",
+    "attribute_nodes",
     "attribute_subgraphs",
     "graph_pairs",
     "make_methods",

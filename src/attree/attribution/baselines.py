@@ -19,6 +19,7 @@ from attree.attribution.method import as_subject
 from attree.attribution.pairs import Pairs
 from attree.errors import expect_seed
 from attree.subject import Subject
+from attree.subject.global_trace import GlobalTrace
 
 
 class AvgAtt(FlowMethod):
@@ -26,6 +27,7 @@ class AvgAtt(FlowMethod):
 
     name = "avgatt"
     label = "AvgAtt"
+    reads_edges_only = True
 
     def score(self, block: EdgeBlock) -> Tensor:
         rows = block.table.alpha_rows
@@ -65,8 +67,10 @@ class Uniform(GAtt):
     name = "uniform"
     label = "Uniform"
 
+    def walk_everywhere(self, trace: GlobalTrace) -> GlobalTrace:
+        return trace.uniform()
+
     def table(self, attention: Attention) -> LayerTable:
-        self.check_attention(attention)
         uniform_weights = attention.even or (None,) * len(attention.weights)
         layers = zip(attention.weights, attention.present, uniform_weights, strict=True)
         weights = tuple(even_weights(Aligned(*layer), attention.graph).unsqueeze(1) for layer in layers)

@@ -12,6 +12,7 @@ from attree.attention.capture import Attention
 from attree.attention.graph import Graph
 from attree.attention.wiring import Wiring
 from attree.attribution.flows import Frontier
+from attree.subject.global_trace import GlobalTrace
 from attree.tensors.limits import chunk_bounds
 from attree.tensors.ragged import expand
 
@@ -39,6 +40,7 @@ class LayerTable:
         alpha_rows: `alphas` in the order of `graph.entering.items`, [L, num_edges].
         used_rows: `used` in that order; None if every layer uses every edge.
         wiring: Which layer feeds which.
+        everywhere: All layers of the network if some attend over all nodes; otherwise None.
     """
 
     graph: Graph
@@ -47,6 +49,7 @@ class LayerTable:
     alpha_rows: Tensor
     used_rows: Tensor | None
     wiring: Wiring
+    everywhere: GlobalTrace | None = None
 
     @classmethod
     def of(cls, attention: Attention, heads: Sequence[int] | None) -> LayerTable:

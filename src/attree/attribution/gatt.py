@@ -7,8 +7,9 @@ Tree Viewpoint", AAAI 2025.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import ClassVar, Literal, Self
 
 import torch
@@ -18,14 +19,16 @@ from attree.attention.capture import Attention
 from attree.attention.wiring import Wiring
 from attree.attribution.blocks import EdgeBlock, LayerTable, edge_blocks
 from attree.attribution.flows import Frontier, stream_frontiers
+from attree.attribution.global_walk import GlobalWalk, stream_global_walks
 from attree.attribution.method import AttributionMethod, as_subject
 from attree.attribution.pairs import Pairs
 from attree.attribution.result import Attribution
 from attree.errors import UnsupportedModelError, expect, expect_ints, expect_memory
 from attree.subject import Subject
+from attree.subject.global_trace import GlobalTrace, global_trace
 from attree.subject.roots import Roots, Targets
 from attree.tensors.limits import WALK_MEMORY
-from attree.tensors.ragged import pointers
+from attree.tensors.ragged import find, pointers
 
 Skips = Literal["ignore", "follow"]
 """Whether a walk ignores or follows skip connections."""
@@ -36,8 +39,9 @@ class FlowMethod(AttributionMethod):
 
     A subclass defines how a walk is weighted (`walk_weights`) and how an edge with a flow scores (`score`). The walk
     over all targets, the memory bound and the result are shared. A subclass sets `counts_flows` if it needs the number
-    of flows, `weighs_branches` if flows through branches are multiplied by the branches' factors, and `needs_attention`
-    to False if it also says something about networks without attention layers.
+    of flows, `weighs_branches` if flows through branches are multiplied by the branches' factors, `needs_attention` to
+    False if it also says something about networks without attention layers, and `reads_edges_only` if attention over
+    all nodes is not the attention that it needs.
 
     Args:
         heads: The head to read in each layer; None averages all heads.
@@ -49,6 +53,7 @@ class FlowMethod(AttributionMethod):
     counts_flows: ClassVar[bool] = False
     weighs_branches: ClassVar[bool] = True
     needs_attention: ClassVar[bool] = True
+    reads_edges_only: ClassVar[bool] = False
 
     def __init__(self, heads: Sequence[int] | None = None, skips: Skips = "ignore") -> None:
         self.heads = None if heads is None else expect_ints(heads, "heads", "head numbers, one per layer, or None")
@@ -61,7 +66,6 @@ class FlowMethod(AttributionMethod):
 
     def table(self, attention: Attention) -> LayerTable:
         """Return the attention that the method reads; default: that of the chosen heads."""
-        self.check_attention(attention)
         return LayerTable.of(attention, self.heads)
 
     def check_attention(self, attention: Attention) -> None:
@@ -90,16 +94,16 @@ class FlowMethod(AttributionMethod):
             targets: Nodes, links, or graphs; or the roots of their trees.
             memory: Bytes of working memory, in addition to the result.
         """
-        table, roots = self._start(subject, targets)
-        attribution = self._score(table, roots.targets, list(self._walk(table, roots, memory)))
+        table, roots = self.start(subject, targets)
+        attribution = self._score(table, roots.targets, list(self.walks(table, roots, memory)))
         return replace(attribution, node_type=roots.node_type)
 
     def stream(
         self, subject: Subject | Attention, targets: Targets | Roots = "all", memory: int = WALK_MEMORY
     ) -> Iterator[Attribution]:
         """Do the same as `attribute`, but yield the result in parts of consecutive targets that fit into `memory`."""
-        table, roots = self._start(subject, targets)
-        for frontier in self._walk(table, roots, memory):
+        table, roots = self.start(subject, targets)
+        for frontier in self.walks(table, roots, memory):
             yield replace(self._score(table, frontier.targets, [frontier]), node_type=roots.node_type)
 
     def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
@@ -107,12 +111,15 @@ class FlowMethod(AttributionMethod):
         subject = as_subject(subject)
         attention = subject.attention
         pairs.check(attention.graph, attention.num_layers)
+        if global_trace(subject) is not None:
+            return self._score_pairs_everywhere(subject, pairs)
+        self.check_attention(attention)
         walk = None if any(present is not None for present in attention.present) else pairs.walk
         if walk is None:
             return super().score_pairs(subject, pairs)
         table = self.table(attention)
         weights = self.walk_weights(table.alphas, table.used)
-        frontier = walk.walk.pull(weights, table.used if self.counts_flows else None, self._wiring(table))
+        frontier = walk.walk.pull(weights, table.used if self.counts_flows else None, self.wiring_of(table))
         score = self.score(EdgeBlock(table, frontier, walk.entry, walk.place, walk.edges))
         return score.new_zeros(len(pairs)).index_copy_(0, walk.pair, score)
 
@@ -120,22 +127,61 @@ class FlowMethod(AttributionMethod):
         """Return the number of hops around a target that the network must see for the same scores as the full graph."""
         return num_layers
 
-    def _start(self, subject: Subject | Attention, targets: Targets | Roots) -> tuple[LayerTable, Roots]:
+    def start(self, subject: Subject | Attention, targets: Targets | Roots) -> tuple[LayerTable, Roots]:
         """Return the attention that the method reads, and the roots of the targets."""
         subject = as_subject(subject)
         roots = targets if isinstance(targets, Roots) else subject.roots(targets)
-        return self.table(subject.attention), roots
+        trace = global_trace(subject)
+        if trace is None or self.reads_edges_only:
+            self.check_attention(subject.attention)
+        return replace(self.table(subject.attention), everywhere=trace), roots
 
-    def _walk(self, table: LayerTable, roots: Roots, memory: int) -> Iterator[Frontier]:
+    def walk_everywhere(self, trace: GlobalTrace) -> GlobalTrace:
+        """Return the layers over all nodes with the factor of a flow on each pair; default: their attention."""
+        return trace
+
+    def walks(self, table: LayerTable, roots: Roots, memory: int) -> Iterator[Frontier]:
+        """Yield r of consecutive targets at the output of every layer, and the numbers of flows if they are needed."""
         expect_memory(memory)
         counted = self.counts_flows or table.used_rows is not None
-        weights = self.walk_weights(table.alphas, table.used)
-        counts = table.used if counted else None
-        return stream_frontiers(table.graph, roots, weights, counts, memory, self._wiring(table))
+        weights, wiring = self.walk_weights(table.alphas, table.used), self.wiring_of(table)
+        if table.everywhere is None:
+            yield from stream_frontiers(table.graph, roots, weights, table.used if counted else None, memory, wiring)
+            return
+        trace, num_layers = table.everywhere, len(weights)
+        walks = stream_global_walks(table.graph, roots, weights, self.walk_everywhere(trace), wiring, memory)
+        counts: Iterable[GlobalWalk | None] = repeat(None)
+        if counted:
+            ones = replace(roots, weight=(roots.weight != 0).to(roots.weight.dtype))
+            every = trace.uniform(total=True)
+            counts = stream_global_walks(table.graph, ones, table.used, every, wiring.without_factors(), memory)
+        for walk, count in zip(walks, counts, strict=False):
+            yield walk.frontier(trace, num_layers, count)
 
-    def _wiring(self, table: LayerTable) -> Wiring:
-        wiring = (table.wiring.followed if self.skips == "follow" else None) or table.wiring
+    def wiring_of(self, table: LayerTable) -> Wiring:
+        """Return which layer feeds which, for the walks of this method."""
+        wiring = table.wiring if table.everywhere is None else table.everywhere.wiring
+        wiring = (wiring.followed if self.skips == "follow" else None) or wiring
         return wiring if self.weighs_branches else wiring.without_factors()
+
+    def _score_pairs_everywhere(self, subject: Subject, pairs: Pairs) -> Tensor:
+        """Score pairs of a network with attention over all nodes, by walks over all nodes."""
+        table, roots = self.start(subject, pairs.targets)
+        place = torch.empty_like(pairs.edges).new_empty(table.graph.num_edges)
+        place[table.graph.entering.items] = torch.arange(place.numel(), device=place.device)
+        scores, begin = [table.alpha_rows.new_zeros(0)], 0
+        for frontier in self.walks(table, roots, WALK_MEMORY):
+            end = begin + frontier.targets.numel()
+            first, last = pairs.ptr[begin].item(), pairs.ptr[end].item()
+            edges, owner = pairs.edges[first:last], pairs.owner[first:last] - begin
+            keys = frontier.owner * table.graph.num_nodes + frontier.node
+            entry, is_listed = find(keys, owner * table.graph.num_nodes + table.graph.destination[edges])
+            listed = edges[is_listed]
+            part = scores[0].new_zeros(edges.numel())
+            part[is_listed] = self.score(EdgeBlock(table, frontier, entry[is_listed], place[listed], listed))
+            scores.append(part)
+            begin = end
+        return torch.cat(scores)
 
     def _score(self, table: LayerTable, targets: Tensor, frontiers: list[Frontier]) -> Attribution:
         """Score the walks of consecutive targets as one result."""
@@ -207,6 +253,9 @@ class GAttSim(FlowMethod):
 
     def walk_weights(self, alphas: list[Tensor], used: list[Tensor]) -> list[Tensor]:
         return used
+
+    def walk_everywhere(self, trace: GlobalTrace) -> GlobalTrace:
+        return trace.uniform(total=True)
 
     def score(self, block: EdgeBlock) -> Tensor:
         return block.weighted()

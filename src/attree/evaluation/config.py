@@ -8,10 +8,18 @@ import torch
 from torch import Tensor
 
 from attree.attribution import DEFAULT_METHODS, METHODS, Methods, make_methods
-from attree.defaults import ANY_NETWORK_METHODS, CHEAP_METHODS, NUM_TARGETS, RANDOM_DRAWS, SEED
-from attree.errors import expect, expect_bool, expect_int, expect_seed
+from attree.defaults import (
+    ANY_NETWORK_METHODS,
+    CHEAP_METHODS,
+    GLOBAL_ATTENTION_METHODS,
+    NUM_TARGETS,
+    RANDOM_DRAWS,
+    SEED,
+)
+from attree.errors import UnsupportedModelError, expect, expect_bool, expect_int, expect_seed
 from attree.faithfulness import DEFAULT_PROTOCOLS, ExactReducer, Protocols, Reducer, check_protocols
 from attree.subject import Subject
+from attree.subject.global_trace import global_trace
 from attree.subject.roots import Targets
 
 
@@ -66,7 +74,12 @@ def default_methods(reducer: Reducer | None) -> list[str]:
             read the measured effects (`occlusion`) are cheap, and are included.
     """
     if reducer is not None and not reducer.subject.attention.has_attention:
-        return [name for name in METHODS if name in ANY_NETWORK_METHODS]
+        try:
+            over_all_nodes = global_trace(reducer.subject) is not None
+        except UnsupportedModelError:  # no walk can follow it; all other methods can
+            over_all_nodes = False
+        names = GLOBAL_ATTENTION_METHODS if over_all_nodes else ANY_NETWORK_METHODS
+        return [name for name in METHODS if name in names]
     cheap = reducer is not None and isinstance(reducer.engine, ExactReducer)
     wanted = {*DEFAULT_METHODS, *(CHEAP_METHODS if cheap else ())}
     return [name for name in METHODS if name in wanted]

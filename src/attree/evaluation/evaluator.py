@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from attree.attention.diagnostics import Bypass
+from attree.attention.softmax_hook import message_passing
 from attree.attribution import AttributionMethod, make_methods, subject_pairs
 from attree.data import GroundTruth
-from attree.errors import expect, expect_bool, expect_instance
+from attree.errors import UnsupportedModelError, expect, expect_bool, expect_instance
 from attree.evaluation.certainty import Certainty, influences_of, mean_over_targets
 from attree.evaluation.config import EvaluationConfig, Shard, default_methods
 from attree.evaluation.edge_sets import SetEvaluator, TruthEvaluator
@@ -65,6 +66,12 @@ class Evaluator:
         shard = Shard() if shard is None else shard
         config = EvaluationConfig() if config is None else config
         truth = truth if config.ground_truth else None
+        if subject.level != "edge" and not message_passing(subject.model):
+            raise UnsupportedModelError(
+                f"Expected {subject.call.name} to have layers that send messages along edges, which methods can score, "
+                "but it only attends over all nodes: `attree.explain(model, data, target).nodes` says which nodes a "
+                "prediction reads."
+            )
         self.config = config
         self.subject = subject
         self.truth = truth

@@ -13,7 +13,7 @@ from attree.faithfulness.choose import Effects
 from attree.faithfulness.protocol import ReductionProtocol
 from attree.faithfulness.reduction import Reduction
 from attree.subject import Subject
-from attree.subject.diagnose import why_beyond
+from attree.subject.diagnose import follows_all_nodes, why_beyond
 from attree.tensors.ragged import pointers
 
 MOST_EDGES = 5_000
@@ -40,6 +40,8 @@ class BeyondTree:
         """Say why and how far a model reads beyond its layers, for a warning; None if nothing was found."""
         if self.is_complete and not self.count:
             return None
+        if self.is_complete and follows_all_nodes(subject):
+            return None  # the walk has scores for these edges
         hops = f"the {subject.num_layers} hops" if subject.num_layers > 1 else "the hop"
         reason = f"{subject.call.name} reads beyond {hops} of its attention layers: {why_beyond(subject)}."
         if not self.is_complete:

@@ -85,7 +85,7 @@ class CopiesPass(ReductionPass):
         self._memory = memory
         self._wider = 0
         self._checked: set[int] = set()
-        hidden = max(_width(conv) for conv in message_passing(self.subject.model))
+        hidden = max((_width(conv) for conv in message_passing(self.subject.model)), default=1)
         itemsize = self.subject.output.element_size()
         arguments = self.subject.call.of_kind(Kind.NODE) or [self.subject.output]
         features = max(row[:1].numel() * row.element_size() for value in arguments for row in tensors_in(value))

@@ -93,6 +93,8 @@ def bind_data(model: nn.Module, data: Data | HeteroData, call: Call | None = Non
         tensors = {name: data[name] for name in data.keys() if isinstance(data[name], Tensor)}  # noqa: SIM118
         return _call_with_data(model, data, tensors, _num_nodes(data), call)
     found = {one.name: value for one in own if (value := _look_up(data, one.name)) is not None}
+    if "batch" in required and "batch" not in found:  # one graph, for a model that asks for batches
+        found["batch"] = torch.zeros(_num_nodes(data), dtype=torch.long, device=data.edge_index.device)
     edges = _edge_parameter(required, found)
     if edges is None:
         raise _without_edges(model, own, "features and edges", _sparse_hint(data))

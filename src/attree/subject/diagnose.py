@@ -12,7 +12,8 @@ from attree.attention.diagnostics import Bypass, measure_bypass, odd_outputs, pr
 from attree.attention.eval_mode import eval_mode, score_tensor
 from attree.attention.locality import Locality, measure_locality
 from attree.attention.wiring import is_plain_stack
-from attree.errors import AttreeError
+from attree.errors import AttreeError, UnsupportedModelError
+from attree.subject.global_trace import global_trace
 from attree.subject.structure import RUNS_ON_ROWS, facts_of
 from attree.subject.subject import Subject
 
@@ -62,13 +63,21 @@ def what_attention_misses(subject: Subject, bypass: Bypass) -> list[str]:
         chance = random_outputs(subject.model, _run(subject), call.features, _own_output(subject))
         if chance is not None:
             return [chance]
-    if locality is None or locality.local:
+    if locality is None or locality.local or follows_all_nodes(subject):
         return sentences
     return [
         *sentences,
         f"Outputs change by {locality.change:.2g} of their size with features that no attention layer reaches: "
         f"{why_beyond(subject)}. Edges there get no score from attention.",
     ]
+
+
+def follows_all_nodes(subject: Subject) -> bool:
+    """Whether walks over the computation tree follow the model's attention over all nodes."""
+    try:
+        return global_trace(subject) is not None
+    except UnsupportedModelError:
+        return False
 
 
 def why_beyond(subject: Subject) -> str:

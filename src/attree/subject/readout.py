@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from attree.attention.eval_mode import eval_mode
+from attree.attention.global_attention import GlobalModuleCall, GlobalWatcher, watch_global
 from attree.attention.instruments import LayerCall, Watcher, instrument
 from attree.attention.locality import same
 from attree.attention.provenance import Provenance, storage_of, tensors_in
@@ -192,6 +193,16 @@ class _LayerMarks(Watcher):
             self._trace.mark(output, LAYERS)
 
 
+class _GlobalMarks(GlobalWatcher):
+    """Marks the outputs of modules that attend over all nodes; inside a layer, they count as part of it."""
+
+    def __init__(self, trace: PoolTrace) -> None:
+        self._trace = trace
+
+    def end(self, call: GlobalModuleCall, output: Any) -> None:
+        self._trace.mark(output, LAYERS)
+
+
 @torch.no_grad()
 def read_readout(
     model: nn.Module, run: Callable[[], Any], batch: Tensor, calls: Sequence[int] | None = None
@@ -209,7 +220,8 @@ def read_readout(
         calls: Indices of the convolution calls that are layers; None for all.
     """
     trace = PoolTrace(batch.numel(), int(batch.max()) + 1 if batch.numel() else 0)
-    with eval_mode(model), instrument(model, _LayerMarks(trace, calls)), trace:
+    marks = _LayerMarks(trace, calls)
+    with eval_mode(model), instrument(model, marks), watch_global(model, _GlobalMarks(trace)), trace:
         output = run()
     if batch.bincount().max() == 1:
         return torch.ones(batch.numel(), dtype=exact_dtype(batch.device), device=batch.device)

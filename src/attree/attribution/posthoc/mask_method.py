@@ -106,7 +106,8 @@ def whole_copies(subject: Subject, targets: Tensor) -> Iterator[TargetCopies]:
 def bytes_per_edge(subject: Subject) -> float:
     """Return a rough estimate of the bytes per edge of a forward and backward pass, with the features of its source."""
     convs = [module for module in subject.model.modules() if isinstance(module, MessagePassing)]
-    width = max(int(getattr(conv, "heads", 1)) * int(getattr(conv, "out_channels", 1)) for conv in convs)
+    widths = (int(getattr(conv, "heads", 1)) * int(getattr(conv, "out_channels", 1)) for conv in convs)
+    width = max(widths, default=1)
     feature_tensors = [rows for rows in tensors_in(subject.call.features) if rows.dim()] or [subject.output]
     itemsize = max(rows.element_size() if rows.is_floating_point() else 4 for rows in feature_tensors)
     features = max(rows[:1].numel() * rows.element_size() for rows in feature_tensors)

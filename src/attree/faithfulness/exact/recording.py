@@ -52,6 +52,8 @@ class RowModel:
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
         self.model = stand_in(model, partial(copied, dtype=dtype))
         self.convs = message_passing(self.model)
+        if not self.convs:
+            raise NotRowwiseError("it has no layers that send messages along edges")
         for conv in self.convs:
             if type(conv) not in ALGEBRAS or "forward" in vars(conv):
                 raise NotRowwiseError(f"the arithmetic of its layer {type(conv).__name__} is not known")

@@ -1,0 +1,227 @@
+"""Watch attention over all nodes, and place its weights on the nodes of the graph.
+
+A module that attends over all nodes works on a dense batch, as `to_dense_batch` makes it: place k of graph b holds the
+k-th node of that graph. Which node a place holds is checked by an experiment, because a model may sort its nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attree.attention.global_readers import Mixing, read_multihead, reader_of
+from attree.attention.global_weights import GlobalWeights, KernelWeights
+from attree.attention.locality import same
+from attree.errors import UnsupportedModelError
+
+
+@dataclass(eq=False)
+class GlobalModuleCall:
+    """One running call of a module that attends over all nodes.
+
+    Attributes:
+        module: The module.
+        name: Its name in the model.
+        number: Number of the call in the run, counted from 0.
+        args: The positional arguments.
+        kwargs: The arguments passed by name.
+    """
+
+    module: nn.Module
+    name: str
+    number: int
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def read(self, output: Any) -> Mixing | None:
+        """Return how the module computed its output; None if the call is no attention over all nodes."""
+        reader = reader_of(self.module)
+        return None if reader is None else reader(self.module, self.args, self.kwargs, output)
+
+    def described(self) -> str:
+        return f"`{self.name}` ({type(self.module).__name__})" if self.name else type(self.module).__name__
+
+
+class GlobalWatcher:
+    """Sees every call of a module that attends over all nodes, and can change its output."""
+
+    def begin(self, call: GlobalModuleCall) -> None:
+        """Called before the module runs."""
+
+    def end(self, call: GlobalModuleCall, output: Any) -> Tensor | None:
+        """Called after it ran; returns an output to use instead, or None. The output of multi-head attention is a pair
+        with its weights."""
+        return None
+
+
+def global_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """Return the modules of a model that attend over all nodes, if they are called so, by name."""
+    return {name: module for name, module in model.named_modules() if reader_of(module) is not None}
+
+
+@contextmanager
+def watch_global(model: nn.Module, watcher: GlobalWatcher) -> Iterator[None]:
+    """While open, `watcher` sees every call of the modules of `model` that attend over all nodes.
+
+    Args:
+        model: The model; it is hooked, so pass a stand-in.
+        watcher: The watcher.
+    """
+    hooks = _Hooks(watcher, {module: name for name, module in global_modules(model).items()})
+    with ExitStack() as stack:
+        for module in hooks.names:
+            stack.callback(module.register_forward_pre_hook(hooks.before, with_kwargs=True).remove)
+            stack.callback(module.register_forward_hook(hooks.after, with_kwargs=True).remove)
+        for module in model.modules() if hooks.names else ():
+            if isinstance(module, nn.TransformerEncoder) and vars(module).get("use_nested_tensor"):
+                # Nested tensors exist on the fast path alone, which modules with hooks do not take.
+                vars(module)["use_nested_tensor"] = False
+                stack.callback(vars(module).__setitem__, "use_nested_tensor", True)
+        yield
+
+
+class _Hooks:
+    """The two hooks of all watched modules."""
+
+    def __init__(self, watcher: GlobalWatcher, names: dict[nn.Module, str]) -> None:
+        self.names = names
+        self._watcher = watcher
+        self._calls: list[GlobalModuleCall] = []
+        self._count = 0
+
+    def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        call = GlobalModuleCall(module, self.names[module], self._count, args, kwargs)
+        self._count += 1
+        self._calls.append(call)
+        self._watcher.begin(call)
+        if reader_of(module) is not read_multihead:
+            return None
+        call.args = args[:4]  # `need_weights` is the fifth
+        names = ("need_weights", "attn_mask", "average_attn_weights", "is_causal")
+        call.kwargs = {**kwargs, **dict(zip(names, args[4:], strict=False))}
+        return call.args, {**call.kwargs, "need_weights": True, "average_attn_weights": False}
+
+    def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        while self._calls[-1].module is not module:
+            self._calls.pop()  # an exception ended it
+        call = self._calls.pop()
+        changed = self._watcher.end(call, output)
+        if reader_of(module) is not read_multihead:
+            return changed
+        weights = output[1] if call.kwargs.get("need_weights", True) else None
+        if weights is not None and call.kwargs.get("average_attn_weights", True):
+            weights = weights.mean(dim=-3)
+        return output[0] if changed is None else changed, weights
+
+
+@dataclass(frozen=True)
+class GlobalCall:
+    """Attention over all nodes in one call: weights, and the node at each place.
+
+    Attributes:
+        name: Name of the module.
+        kind: Name of its class.
+        weights: The weights of all pairs of places.
+        nodes: The node at each place, [B, n]; -1 for padding.
+        num_nodes: Number of nodes of the graph.
+    """
+
+    name: str
+    kind: str
+    weights: GlobalWeights
+    nodes: Tensor
+    num_nodes: int
+
+    def pull(self, r: Tensor) -> Tensor:
+        """Return r times the weights: [T, num_nodes] for [T, num_nodes]."""
+        placed = torch.cat([r, r.new_zeros(r.shape[0], 1)], dim=1)[:, self.nodes]
+        pulled = self.weights.pull(placed)
+        result = r.new_zeros(r.shape[0], self.num_nodes + 1)
+        result[:, self.nodes.flatten()] = pulled.flatten(1)
+        return result[:, :-1]
+
+    @cached_property
+    def place(self) -> tuple[Tensor, Tensor]:
+        """The graph and the place of each node."""
+        graph, place = (self.nodes >= 0).nonzero().unbind(1)
+        order = self.nodes[graph, place].argsort()
+        return graph[order], place[order]
+
+    def rows(self, nodes: Tensor) -> Tensor:
+        """Return the weights with which some nodes, of one graph, read all nodes: [nodes, num_nodes]."""
+        graphs, places = self.place
+        graph = int(graphs[nodes[0]])
+        rows = self.weights.rows(graph, places[nodes])
+        result = rows.new_zeros(nodes.numel(), self.num_nodes + 1)
+        result[:, self.nodes[graph]] = rows
+        return result[:, :-1]
+
+    def uniform(self, total: bool = False) -> GlobalCall:
+        """Return the call if every node read all nodes of its graph alike: by 1 / n each, or by 1 each if `total`."""
+        is_node = (self.nodes >= 0).to(torch.get_default_dtype())[:, :, None, None]
+        keys = is_node if total else is_node / is_node.sum(dim=1, keepdim=True).clamp(min=1)
+        # q . sum of k is the denominator of a kernel: it is 1 for keys that add up to 1.
+        weights: GlobalWeights = KernelWeights(torch.ones_like(keys), keys)
+        return replace(self, weights=_Counting(keys) if total else weights)
+
+
+@dataclass(frozen=True)
+class _Counting(GlobalWeights):
+    """A weight of 1 for every pair of nodes of a graph, to count flows."""
+
+    is_node: Tensor
+
+    def mix(self, values: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def pull(self, r: Tensor) -> Tensor:
+        return r.sum(dim=2, keepdim=True) * self.is_node[:, :, 0, 0].to(r.dtype)
+
+    def rows(self, graph: int, queries: Tensor) -> Tensor:
+        return self.is_node[graph, :, 0, 0].expand(queries.numel(), -1)
+
+    def without(self, reduced: Any, deletes: bool) -> GlobalWeights:
+        raise NotImplementedError
+
+
+def place_nodes(mixing: Mixing, batch: Tensor) -> Tensor | None:
+    """Return the node at each place of a dense batch, [B, n]; None if its places are no nodes.
+
+    Args:
+        mixing: The call.
+        batch: The graph of each node.
+    """
+    num_graphs, num_places = mixing.values.shape[:2]
+    counts = batch.bincount(minlength=num_graphs)
+    if counts.numel() != num_graphs or int(counts.max()) > num_places:
+        return None
+    mask = mixing.mask
+    if mask is None:
+        if int(counts.max()) != num_places:
+            return None
+        mask = torch.arange(num_places, device=batch.device) < counts.unsqueeze(1)
+    if mask.shape != (num_graphs, num_places) or not torch.equal(mask.sum(dim=1), counts):
+        return None
+    nodes = torch.full((num_graphs, num_places), -1, device=batch.device)
+    nodes[mask] = batch.argsort(stable=True)
+    return nodes
+
+
+def check_mixing(call: GlobalModuleCall, mixing: Mixing, output: Any, is_node: Tensor) -> None:
+    """Raise unless a reader computes what the module returned, at the places of nodes."""
+    returned = output[0] if isinstance(output, tuple) else output
+    computed = mixing.finish(mixing.weights.mix(mixing.values))
+    if isinstance(call.module, nn.MultiheadAttention) and not call.module.batch_first:
+        returned, computed = returned.transpose(0, 1), computed.transpose(0, 1)
+    fits = returned.shape == computed.shape and same(computed[is_node], returned[is_node].detach())
+    if not fits:
+        raise UnsupportedModelError(
+            f"Expected {call.described()} to mix values by the weights that attree reads from it, but it returned "
+            "something else: `attree.attention.register_global_attention` teaches attree how it computes."
+        )
