@@ -22,6 +22,7 @@ RUN = (
     "explain_your_model",
     "export",
     "from_pyg_and_captum",
+    "graph_transformers",
     "heterogeneous",
     "numbers",
     "protocols",
