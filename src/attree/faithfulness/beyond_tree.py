@@ -40,8 +40,6 @@ class BeyondTree:
         """Say why and how far a model reads beyond its layers, for a warning; None if nothing was found."""
         if self.is_complete and not self.count:
             return None
-        if self.is_complete and follows_all_nodes(subject):
-            return None  # the walk has scores for these edges
         hops = f"the {subject.num_layers} hops" if subject.num_layers > 1 else "the hop"
         reason = f"{subject.call.name} reads beyond {hops} of its attention layers: {why_beyond(subject)}."
         if not self.is_complete:
@@ -51,7 +49,8 @@ class BeyondTree:
             )
         many = f"{self.count} edges beyond the computation tree affect" if self.count > 1 else "One edge beyond the "
         many = many if self.count > 1 else f"{many}computation tree affects"
-        return f"{reason} {many} the prediction, by up to {self.largest:.3g}, and scores of attention leave them out."
+        walk = "GAtt walks to them" if follows_all_nodes(subject) else "scores of attention leave them out"
+        return f"{reason} {many} the prediction, by up to {self.largest:.3g}, and {walk}."
 
 
 def reduce_all(
