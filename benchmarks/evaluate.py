@@ -28,9 +28,9 @@ from torch_geometric.data import Data
 import attree
 from attree.data import GroundTruth, NodeDataModule
 from attree.evaluation import EvaluationConfig, Evaluator
-from attree.evaluation.evaluate import subject_of
 from attree.models import GAT
 from attree.paper.net import make_data
+from attree.source import Reading, explained_by_user
 from timing import Race
 
 TARGETS = 100
@@ -57,9 +57,10 @@ def case(name: str, root: str) -> tuple[nn.Module, Data, torch.Tensor, GroundTru
 
 def plain(model: nn.Module, graph: Data, targets: torch.Tensor, truth: GroundTruth | None) -> str:
     """The table of three methods, without intervals."""
-    subject, labels = subject_of(model, graph)
+    explained = explained_by_user(model, graph, targets, None, Reading(), truth, 0)
     config = EvaluationConfig(PLAIN, intervals=False)
-    table: str = Evaluator(subject, targets, config, truth, labels=labels).evaluate().to_pandas().to_string()
+    evaluator = Evaluator(explained.subject, targets, config, truth, labels=explained.labels)
+    table: str = evaluator.evaluate().to_pandas().to_string()
     return table
 
 

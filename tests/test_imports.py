@@ -16,7 +16,7 @@ SOURCE = Path(attree.__file__).parent
 ORDER = (
     *("defaults", "errors", "tensors", "io"),
     *("data", "planted", "attention", "subject", "attribution", "faithfulness", "penalties", "models"),
-    *("metrics", "evaluation"),
+    *("metrics", "source", "evaluation"),
     *("report", "explanation", "runs", "callbacks", "sweep", "paper", "cli", "explain_run", "serve", "tensorboard_tab"),
 )
 """Files and folders of the package; each imports only from those before it, and from itself."""

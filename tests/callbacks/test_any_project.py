@@ -24,9 +24,9 @@ from torch_geometric.nn import GAT
 
 import attree
 from attree.callbacks import ExplainCallback
-from attree.callbacks.find_data import find_data
 from attree.data import GroundTruth, NodeDataModule
 from attree.errors import AttreeError
+from attree.source.from_lightning import of_trainer
 from helpers.plain_projects import (
     CLASSES,
     EncoderAndHead,
@@ -269,17 +269,17 @@ def test_given_data_and_truth_come_first(tmp_path: Path) -> None:
     assert found == pytest.approx(result.metrics["explain/gatt/truth_auroc"], abs=1e-6)
 
 
-def test_find_data_knows_every_source() -> None:
+def test_of_trainer_knows_every_source() -> None:
     graph, graphs = node_graph(), small_graphs()
     trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
-    assert find_data(trainer, graph).is_one_graph
-    assert len(find_data(trainer, graphs).graphs) == 24
-    assert len(find_data(trainer, Batch.from_data_list(graphs)).graphs) == 24
-    choice = find_data(trainer, graph, "val").choice
+    assert of_trainer(trainer, graph).is_one_graph
+    assert len(of_trainer(trainer, graphs).graphs) == 24
+    assert len(of_trainer(trainer, Batch.from_data_list(graphs)).graphs) == 24
+    choice = of_trainer(trainer, graph, "val").choice
     assert choice is not None
     assert choice.tolist() == list(range(20, 30))
     with pytest.raises(AttreeError, match="no loader of graphs"):
-        find_data(trainer)
+        of_trainer(trainer)
 
 
 @pytest.mark.long

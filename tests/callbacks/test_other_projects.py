@@ -57,7 +57,7 @@ def test_a_validation_of_the_same_graph_keeps_its_targets_and_another_graph_gets
     run = make_trainer(tmp_path, [callback])
     run.fit(module, DataLoader([node_graph()]), DataLoader([node_graph()]))
     drawn = callback.targets
-    callback.settings = replace(callback.settings, config=replace(callback.settings.config, seed=9))
+    callback.config = replace(callback.config, seed=9)
     run.validate(module, DataLoader([node_graph()]), verbose=False)
     assert drawn is not None
     assert torch.equal(drawn, callback.targets)

@@ -19,9 +19,9 @@ from torch_geometric.nn import GAT, GATConv
 
 import attree
 from attree.callbacks import ExplainCallback
-from attree.callbacks.explained_data import ExplainedData
 from attree.errors import AttreeError
 from attree.io.files import read_metrics
+from attree.source import Source
 from helpers.no_warnings import no_warnings
 from helpers.plain_projects import CLASSES, PlainNodes, explain, make_trainer, node_graph, small_graphs
 from helpers.small_fits import curves
@@ -218,14 +218,14 @@ def test_pictures_of_a_short_fit_are_drawn_once(tmp_path: Path, monkeypatch: pyt
 
 def test_targets_of_other_data_are_not_kept() -> None:
     graph = node_graph()
-    data = ExplainedData([graph])
-    before = data.draw(5, 0, "all")
-    assert data.draw(7, 1, "all", before) is before
-    other = ExplainedData([graph.subgraph(torch.arange(30))])
-    assert other.draw(7, 1, "all", before).targets.numel() == 7
-    graphs = ExplainedData(small_graphs())
-    first = graphs.draw(5, 0, "all")
-    moved = ExplainedData(small_graphs()[::-1])
-    assert moved.draw(5, 1, "all", first) is not first
+    data = Source([graph])
+    before = data.draw(5, 0, graph.num_nodes)
+    assert data.draw(7, 1, graph.num_nodes, before) is before
+    other = Source([graph.subgraph(torch.arange(30))])
+    assert other.draw(7, 1, 30, before).targets.numel() == 7
+    graphs = Source(small_graphs())
+    first = graphs.draw(5, 0, 24)
+    moved = Source(small_graphs()[::-1])
+    assert moved.draw(5, 1, 24, first) is not first
     with no_warnings():
-        assert graphs.draw(5, 1, "all", first) is first
+        assert graphs.draw(5, 1, 24, first) is first

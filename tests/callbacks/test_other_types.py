@@ -18,8 +18,8 @@ from torch_geometric.nn import GATConv, HGTConv
 
 import attree
 from attree.callbacks import ExplainCallback
-from attree.callbacks.user_graphs import with_links
 from attree.errors import AttreeError
+from attree.source.from_lightning import with_links
 
 WRITES, CITES, BY = ("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper", "by", "author")
 

@@ -20,11 +20,11 @@ from attree.cli.arguments import serve_parser
 from attree.data import GraphDataModule
 from attree.data.counts import Counts
 from attree.evaluation import Evaluation
-from attree.evaluation.config import choose_targets
 from attree.evaluation.names import truth_note
 from attree.io.files import read_metrics
 from attree.runs.load_run import load_run
 from attree.serve.command import run_server
+from attree.source import choose_targets
 from helpers.cli import command, fit
 from helpers.small_fits import curves
 

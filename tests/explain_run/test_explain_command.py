@@ -18,10 +18,10 @@ from attree.cli import main
 from attree.data import MUTAG
 from attree.errors import ArgumentError, AttreeError
 from attree.evaluation import Evaluation, EvaluationConfig, Evaluator
-from attree.evaluation.config import choose_targets
 from attree.explain_run.targets import parse_targets
 from attree.io.files import read_metrics
 from attree.report.logged_metrics import read_curves
+from attree.source import choose_targets
 from attree.subject import Subject
 from helpers.cli import CONFIGS, fit, refusal
 from helpers.small_fits import curves as logged_curves

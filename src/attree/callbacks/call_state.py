@@ -12,12 +12,22 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 
 from attree.callbacks._private import exchange_callbacks, log_after_training, log_step
-from attree.callbacks.module_subject import ExplainedModule
 from attree.callbacks.reporting import Pictures, figure_sinks, warn_only
 from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.callbacks.weights_hash import WeightsHash
 from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import PREFIX, SECONDS, TRUTH, WITHIN
+from attree.source import Drawn
+
+
+class AfterTraining(Callback):
+    """Calls a function when training has ended, after all callbacks that come before this one."""
+
+    def __init__(self, action: Callable[[Trainer, LightningModule], None]) -> None:
+        self.action = action
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.action(trainer, pl_module)
 
 
 @dataclass
@@ -26,7 +36,9 @@ class CallState:
 
     Attributes:
         pictures: Draws pictures, and knows when they are due.
-        explained: The module to explain, once it is found.
+        after_training: The callback that reports after all others.
+        drawn: The targets, once they are drawn; those of a fit are kept for `validate` and `test`.
+        evaluator: The evaluator of the module, once it is found.
         latest: The last evaluation.
         names: Logged names of the metrics, each with the name that reports use.
         writer: The TensorBoard writer, in the process that has one.
@@ -41,7 +53,9 @@ class CallState:
     """
 
     pictures: Pictures
-    explained: ExplainedModule | None = None
+    after_training: AfterTraining
+    drawn: Drawn | None = None
+    evaluator: Evaluator | None = None
     latest: Evaluation | None = None
     names: dict[str, str] = field(default_factory=dict)
     writer: TensorBoardWriter | None = None
@@ -66,18 +80,21 @@ class CallState:
         stage = trainer.state.fn
         in_fit = stage is None or stage == TrainerFn.FITTING
         # If these weights were logged before, only metrics of the final evaluation are new.
-        known = set(self.names) if self.is_logged else set()
+        logged = set(self.names) if self.is_logged else set()
         named = {prefix + name.removeprefix(PREFIX): name for name in metrics}
-        self.names = named if stage is None or in_fit else {one: one for one in (f"{stage.value}/{n}" for n in named)}
+        if stage is not None and not in_fit:
+            staged = [f"{stage.value}/{name}" for name in named]
+            named = dict(zip(staged, staged, strict=True))
+        self.names = named
         values = dict(zip(self.names, metrics.values(), strict=True))
         if in_fit and self.has_ended and not trainer.validating:
-            log_after_training(trainer, {name: value for name, value in values.items() if name not in known})
+            log_after_training(trainer, {name: value for name, value in values.items() if name not in logged})
             return
         shown = shown_in_bar(values) if in_fit else None
         for name, value in values.items():
             # All processes have the same metrics, but each has taken its own time.
-            is_own = name.endswith(SECONDS.removeprefix(PREFIX)) and trainer.world_size > 1
-            pl_module.log(name, value, prog_bar=name == shown, batch_size=1, sync_dist=is_own)
+            is_per_process = name.endswith(SECONDS.removeprefix(PREFIX)) and trainer.world_size > 1
+            pl_module.log(name, value, prog_bar=name == shown, batch_size=1, sync_dist=is_per_process)
 
     def is_shown(self, trainer: Trainer) -> bool:
         """Whether this process has a logger that accepts pictures."""
@@ -88,16 +105,14 @@ class CallState:
         trainer: Trainer,
         evaluator: Evaluator,
         evaluation: Evaluation,
-        metrics: Mapping[str, float],
         save: bool,
     ) -> None:
-        """Send an evaluation during a fit to the loggers: pictures and explanations if due, and the main numbers.
+        """Send pictures and explanations of an evaluation during a fit to the loggers, if they are due.
 
         Args:
             trainer: The trainer.
             evaluator: The evaluator.
             evaluation: Its last evaluation.
-            metrics: The metrics, by names that start with `explain/`.
             save: Write explanations for TensorBoard's tab.
         """
         goes_on = not self.has_ended and not self.has_diverged
@@ -133,8 +148,8 @@ def expect_equal_metrics(prefix: str) -> None:
 
 def monitors_of(trainer: Any, prefix: str) -> list[str]:
     """Return the class names of the callbacks and schedulers that monitor a metric `<prefix>/...`."""
-    watching = [(type(one).__name__, getattr(one, "monitor", None)) for one in trainer.callbacks]
-    watching += [(type(one.scheduler).__name__, one.monitor) for one in trainer.lr_scheduler_configs]
+    watching = [(type(callback).__name__, getattr(callback, "monitor", None)) for callback in trainer.callbacks]
+    watching += [(type(config.scheduler).__name__, config.monitor) for config in trainer.lr_scheduler_configs]
     return [who for who, metric in watching if isinstance(metric, str) and metric.startswith(f"{prefix}/")]
 
 
@@ -149,16 +164,6 @@ def warn_of_monitors(trainer: Trainer, prefix: str, every_n_epochs: int) -> None
         )
 
 
-class AfterTraining(Callback):
-    """Calls a function when training has ended, after all callbacks that come before this one."""
-
-    def __init__(self, action: Callable[[Trainer, LightningModule], None]) -> None:
-        self.action = action
-
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.action(trainer, pl_module)
-
-
 def order_callbacks(trainer: Trainer, first: Callback, last: Callback) -> None:
     """Make one callback of a trainer the first and another the last.
 
@@ -166,7 +171,7 @@ def order_callbacks(trainer: Trainer, first: Callback, last: Callback) -> None:
     evaluation of validated weights must come before it. It and `StochasticWeightAveraging` put averaged weights into
     the network in `on_train_end`, so the evaluation of final weights must come after them.
     """
-    others = [one for one in exchange_callbacks(trainer, []) if one is not first and one is not last]
+    others = [callback for callback in exchange_callbacks(trainer, []) if callback not in (first, last)]
     exchange_callbacks(trainer, [first, *others, last])
 
 

@@ -26,9 +26,6 @@ from attree.callbacks.call_state import (
     order_callbacks,
     warn_of_monitors,
 )
-from attree.callbacks.explained_data import Drawn, Subset
-from attree.callbacks.find_data import find_data
-from attree.callbacks.module_subject import ExplainedModule, ExplainSettings, explain_module
 from attree.callbacks.reporting import FinalReport, Pictures, warn_only
 from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.callbacks.weights_hash import hash_weights
@@ -36,12 +33,14 @@ from attree.data import GroundTruth
 from attree.data.random_state import unchanged_random_states
 from attree.defaults import NUM_TARGETS, RANDOM_DRAWS, SEED
 from attree.errors import expect, expect_bool, expect_int
-from attree.evaluation import Evaluation, EvaluationConfig
+from attree.evaluation import Evaluation, EvaluationConfig, Evaluator
 from attree.evaluation.config import Shard
 from attree.evaluation.names import PREFIX, SECONDS
 from attree.evaluation.result_formats import TableKind
 from attree.faithfulness import DEFAULT_PROTOCOLS, ReductionProtocol
 from attree.runs.run_folder import stage_folder
+from attree.source import Drawn, Reading, Subset, explained_in_fit
+from attree.source.from_lightning import of_trainer
 from attree.subject import Head
 from attree.subject.binding import Call
 from attree.subject.head import Mode, ReturnType
@@ -141,21 +140,14 @@ class ExplainCallback(Callback):
         expect(subset in ("all", "train", "val", "test"), "subset", "'all', 'train', 'val' or 'test'", subset)
         expect(re.fullmatch(r"\w[\w.-]*", name) is not None, "name", "letters, digits and any of _ . -", name)
         expect(network is None or call is None, "call", "None if `network` is given", call)
-        head = Head(mode, return_type)
-        self.settings = ExplainSettings(config, subset, data, truth, network, call, head, readout)
-        self.every_n_epochs = every_n_epochs
-        self.tests = expect_bool(tests, "tests")
         expect(table in ("short", "full"), "table", "'short' or 'full'", table)
-        self.table = table
-        self.figures = figures
-        self.save = save
-        self.name = name
-        self._drawn: Drawn | None = None
-        self._after_training = AfterTraining(self._finish_fit)
-        self._state = self._new_state()
-
-    def _new_state(self) -> CallState:
-        return CallState(Pictures(self.figures, self.every_n_epochs, self.name))
+        self.config = config
+        self.reading = Reading(call, None, None, readout, Head(mode, return_type), network)
+        self.data, self.subset, self.truth = data, subset, truth
+        self.every_n_epochs, self.name = every_n_epochs, name
+        self.figures, self.save, self.table = figures, save, table
+        self.tests = expect_bool(tests, "tests")
+        self._state = CallState(Pictures(figures, every_n_epochs, name), AfterTraining(self._finish_fit))
 
     @property
     def state_key(self) -> str:
@@ -164,7 +156,7 @@ class ExplainCallback(Callback):
     @property
     def targets(self) -> Tensor | None:
         """The chosen targets: node ids, or positions of graphs in their dataset; None before they are chosen."""
-        return None if self._drawn is None else self._drawn.targets
+        return None if self._state.drawn is None else self._state.drawn.targets
 
     @property
     def latest(self) -> Evaluation | None:
@@ -174,26 +166,28 @@ class ExplainCallback(Callback):
     # A resumed run keeps its targets, whatever the arguments say now, unless its data has changed.
 
     def state_dict(self) -> dict[str, Any]:
-        return {} if self._drawn is None else {"targets": self._drawn.targets.tolist(), "data": self._drawn.data}
+        drawn = self._state.drawn
+        return {} if drawn is None else {"targets": drawn.targets.tolist(), "data": drawn.data}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if "targets" in state_dict:
             targets = torch.tensor(state_dict["targets"], dtype=torch.int64)
-            self._drawn = Drawn(targets, state_dict.get("data", ""))
+            self._state.drawn = Drawn(targets, state_dict.get("data", ""))
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self._state = self._new_state()
-        if stage == "fit":  # the checkpoint of a resumed run is read after this
-            self._drawn = None
-        order_callbacks(trainer, self, self._after_training)
+        former = self._state
+        drawn = None if stage == "fit" else former.drawn  # the checkpoint of a resumed run is read after this
+        pictures = Pictures(self.figures, self.every_n_epochs, self.name)
+        self._state = CallState(pictures, former.after_training, drawn)
+        order_callbacks(trainer, self, former.after_training)
         expect_equal_metrics(self.name)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # Not earlier: only now has the fit opened its loaders, so that they need not be opened again.
-        explained = self._explained(trainer, pl_module)
+        evaluator = self._evaluator(trainer, pl_module)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the first evaluation repeats these warnings
-            explained.try_out(self.settings)
+            evaluator.try_out()
         self._state.writer = TensorBoardWriter.of(trainer, self.name)
         warn_of_monitors(trainer, self.name, self.every_n_epochs)
 
@@ -248,9 +242,9 @@ class ExplainCallback(Callback):
         began, state, in_fit = perf_counter(), self._state, trainer.state.fn == TrainerFn.FITTING
         # `validate` and `test` run in inference mode, but readouts and some methods need gradients.
         with torch.inference_mode(False), torch.no_grad():
-            explained = self._explained(trainer, pl_module)
+            evaluator = self._evaluator(trainer, pl_module)
             state.is_final = not in_fit or state.has_ended or trainer.current_epoch + 1 == trainer.max_epochs
-            state.latest = latest = explained.evaluator.evaluate(final=state.is_final)
+            state.latest = latest = evaluator.evaluate(final=state.is_final)
         metrics = latest.metrics | {SECONDS: perf_counter() - began}
         weights = hash_weights(pl_module.state_dict())
         state.is_logged = state.has_ended and state.evaluated == weights
@@ -260,18 +254,18 @@ class ExplainCallback(Callback):
             state.warn_diverged()
         state.log(trainer, pl_module, metrics, self.name)
         if in_fit:
-            state.show_progress(trainer, explained.evaluator, latest, metrics, self.save)
+            state.show_progress(trainer, evaluator, latest, self.save)
 
     def _write_layout(self, trainer: Trainer) -> None:
         """Write the layout of TensorBoard's Custom Scalars page, once the metrics are known."""
         state = self._state
-        if state.latest is None or state.explained is None or state.has_layout:
+        if state.latest is None or state.evaluator is None or state.has_layout:
             return
         state.has_layout = True
         metrics = self._reported(trainer)  # all processes must call this
         if state.writer is not None:
             with warn_only("TensorBoard's page of custom scalars"):
-                state.writer.write_layout(state.explained.evaluator, metrics)
+                state.writer.write_layout(state.evaluator, metrics)
 
     def _reported(self, trainer: Any) -> dict[str, float]:
         """Return all metrics of the run under the names that reports use, without those of other ExplainCallbacks."""
@@ -287,35 +281,49 @@ class ExplainCallback(Callback):
             if name in report_names or name not in others
         }
 
-    def _explained(self, trainer: Trainer, pl_module: LightningModule) -> ExplainedModule:
-        if self._state.explained is None:
-            settings = self.settings
-            data = find_data(trainer, settings.data, settings.subset, settings.config.seed)
+    def _evaluator(self, trainer: Trainer, pl_module: LightningModule) -> Evaluator:
+        """Return the evaluator of this call of the trainer; the first time, find what to explain."""
+        state, config = self._state, self.config
+        if state.evaluator is None:
+            source = of_trainer(trainer, self.data, self.subset, config.seed)
+            explained = explained_in_fit(
+                pl_module,
+                source,
+                self.reading,
+                config.num_targets,
+                config.seed,
+                pl_module.device,
+                state.drawn,
+                self.truth,
+            )
             shard = Shard(trainer.global_rank, trainer.world_size)
-            self._state.explained = explain_module(pl_module, data, settings, self._drawn, shard)
-            self._drawn = self._state.explained.drawn
-        return self._state.explained
+            state.evaluator = Evaluator(
+                explained.subject, explained.targets, config, explained.truth, labels=explained.labels, shard=shard
+            )
+            state.drawn = explained.drawn
+        return state.evaluator
 
     @unchanged_random_states()  # links and figures may draw random numbers
     def _report(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the results of this call of the trainer, then show them."""
         folder, state = stage_folder(trainer), self._state  # all processes must call this and the next two
         metrics = self._reported(trainer)
-        if state.latest is not None and state.explained is not None:
-            state.latest = state.explained.evaluator.with_certainty(state.latest)
-        if not trainer.is_global_zero or state.latest is None or state.explained is None:
+        evaluator = state.evaluator
+        if state.latest is not None and evaluator is not None:
+            state.latest = evaluator.with_certainty(state.latest)
+        if not trainer.is_global_zero or state.latest is None or evaluator is None:
             return
         folder = folder if folder is None or self.name == PREFIX else folder / self.name
         stage, in_fit = trainer.state.fn, trainer.state.fn == TrainerFn.FITTING
         prefix = "" if stage is None or in_fit else f"{stage.value}/"
-        report = FinalReport(state.explained.evaluator, state.latest, metrics, folder, prefix)
+        report = FinalReport(evaluator, state.latest, metrics, folder, prefix)
         with torch.inference_mode(False), torch.no_grad():
             report.save(explanations=self.save)
             if self.tests:
                 report.test_attention()
         is_saved = self.save and folder is not None
         if self.figures > 0 and not state.has_diverged and (is_saved or (in_fit and state.is_shown(trainer))):
-            figures = state.pictures.draw(state.explained.evaluator, state.latest)
+            figures = state.pictures.draw(evaluator, state.latest)
             if in_fit:
                 state.pictures.show(figures, trainer, state.writer, state.latest)
             if is_saved:

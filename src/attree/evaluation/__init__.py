@@ -11,7 +11,7 @@ from attree.evaluation.evaluate import evaluate
 from attree.evaluation.evaluator import Evaluator
 from attree.evaluation.names import MetricName
 from attree.evaluation.result import Evaluation
-from attree.evaluation.target_labels import TargetLabels
+from attree.source import TargetLabels
 
 __all__ = [
     "AttentionTests",

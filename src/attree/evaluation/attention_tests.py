@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
 from attree.attention.softmax_hook import attention_convs
 from attree.attention.stand_ins import copied, stand_in
@@ -23,11 +23,10 @@ from attree.attribution import AttributionMethod, Pairs, make_methods, subject_p
 from attree.defaults import SEED
 from attree.errors import expect, expect_instance, expect_int, expect_list, expect_number
 from attree.evaluation.attention_tests_result import AttentionTests, PredictionTest
-from attree.evaluation.config import given_or_drawn
-from attree.evaluation.evaluate import subject_of
 from attree.evaluation.other_attention import Adversary, permuted, run_with, uniform
 from attree.metrics.functional import spearman
-from attree.subject import Subject
+from attree.source import Reading, explained_by_user
+from attree.subject import Head, Subject
 from attree.subject.binding import Call
 from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
@@ -37,7 +36,7 @@ from attree.tensors.limits import exact_dtype
 
 def attention_tests(
     model: nn.Module,
-    data: Data | Subject,
+    data: Any,
     targets: Targets | None = None,
     *,
     num_targets: int | None = None,
@@ -64,7 +63,8 @@ def attention_tests(
 
     Args:
         model: A PyG attention model.
-        data: The graph or batch that the model runs on, or a `Subject` of the model.
+        data: The graph or batch that the model runs on, a list, dataset, data module, trainer or run, or a `Subject` of
+            the model, as in `attree.evaluate`.
         targets: Nodes, pairs or graphs: an id, several ids, a mask of nodes, or 'all'. None draws `num_targets`.
         num_targets: Number of targets to draw at random, 100 by default.
         models: The same network trained with other seeds, to compare scores with.
@@ -84,6 +84,7 @@ def attention_tests(
     Returns:
         The result. Print it, or use its attributes, `to_pandas()` or `sentences`.
 
+    >>> from torch_geometric.data import Data
     >>> from torch_geometric.nn import GAT
     >>> graph = Data(x=torch.randn(20, 8), edge_index=torch.randint(0, 20, (2, 60)))
     >>> tests = attention_tests(GAT(8, 16, 2, out_channels=3), graph, num_targets=5, steps=0)
@@ -97,30 +98,30 @@ def attention_tests(
     others = expect_list(models, "models", nn.Module, "models, or none")
     (scorer,) = make_methods(method, seed=seed).values()
     expect(not (others and isinstance(data, Subject)), "models", "empty if `data` is a Subject", f"{len(others)}")
-    options: dict[str, Any] = {"call": call, "level": level, "readout": readout, "mode": mode}
-    options |= {"return_type": return_type, "label": label}
-    subject, known = subject_of(model, data, **options)
-    ids = given_or_drawn(subject, targets, num_targets, seed)
-    if labels is None and known is not None:
-        labels = known.labels
+    reading = Reading(call, level, None, readout, Head(mode, return_type, label))
+    explained = explained_by_user(model, data, targets, num_targets, reading, None, seed)
+    subject, ids = explained.subject, explained.targets
+    if labels is None and explained.labels is not None:
+        labels = explained.labels.labels
     predictions = _Predictions(subject, ids, labels)
     with torch.no_grad():
         with_uniform = predictions.test(run_with(subject, uniform))
         drawn = [predictions.test(run_with(subject, permuted(seed + draw))) for draw in range(permutations)]
     moved, output = Adversary(budget, steps).search(subject, predictions.distance) if steps else (0.0, subject.output)
-    found = predictions.test(output)
+    furthest = predictions.test(output)
     pairs = subject_pairs(subject, ids)
     scores = scorer.score_pairs(subject, pairs)
     peers = [scores]
     for other in others:
-        peers.append(scorer.score_pairs(subject_of(other, data, **options)[0], pairs))
+        peer = explained_by_user(other, explained.graph, ids, None, reading, None, seed).subject
+        peers.append(scorer.score_pairs(peer, pairs))
     return AttentionTests(
         with_uniform,
         _mean(drawn),
-        PredictionTest(found.distance, found.changed, found.accuracy, moved),
+        PredictionTest(furthest.distance, furthest.changed, furthest.accuracy, moved),
         predictions.accuracy(subject.output),
         list(_randomized(subject, pairs, scorer, scores, seed)),
-        [float(spearman(one, two)) for place, one in enumerate(peers) for two in peers[place + 1 :]],
+        [float(spearman(first, second)) for first, second in combinations(peers, 2)],
         scorer.label,
         ids.numel(),
     )
@@ -133,8 +134,9 @@ class _Predictions:
         self._head, self._rows = subject.head, subject.rows(targets)
         self._measured = self._head.measured(subject.output)
         self._usual = self._of(subject.output).detach()
-        known = labels is not None and self._head.mode != "regression" and self._measured is None
-        self._labels = labels.cpu()[targets.cpu()].to(self._rows.device) if known and labels is not None else None
+        are_classes = self._head.mode != "regression" and self._measured is None
+        has_labels = are_classes and labels is not None
+        self._labels = labels.cpu()[targets.cpu()].to(self._rows.device) if has_labels and labels is not None else None
 
     def _of(self, output: Tensor) -> Tensor:
         measured = None if self._measured is None else self._measured[self._rows]
@@ -164,7 +166,7 @@ class _Predictions:
 
 def _mean(tests: Sequence[PredictionTest]) -> PredictionTest:
     count = len(tests)
-    return PredictionTest(*(sum(getattr(one, name) for one in tests) / count for name in _COMPARED))
+    return PredictionTest(*(sum(getattr(test, name) for test in tests) / count for name in _COMPARED))
 
 
 _COMPARED = ("distance", "changed", "accuracy")

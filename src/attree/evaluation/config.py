@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from attree.attribution import DEFAULT_METHODS, METHODS, Methods, make_methods
@@ -16,11 +15,9 @@ from attree.defaults import (
     RANDOM_DRAWS,
     SEED,
 )
-from attree.errors import UnsupportedModelError, expect, expect_bool, expect_int, expect_seed
+from attree.errors import UnsupportedModelError, expect_bool, expect_int, expect_seed
 from attree.faithfulness import DEFAULT_PROTOCOLS, ExactReducer, Protocols, Reducer, check_protocols
-from attree.subject import Subject
 from attree.subject.global_trace import global_trace
-from attree.subject.roots import Targets
 
 
 @dataclass(frozen=True)
@@ -81,8 +78,8 @@ def default_methods(reducer: Reducer | None) -> list[str]:
         names = GLOBAL_ATTENTION_METHODS if over_all_nodes else ANY_NETWORK_METHODS
         return [name for name in METHODS if name in names]
     cheap = reducer is not None and isinstance(reducer.engine, ExactReducer)
-    wanted = {*DEFAULT_METHODS, *(CHEAP_METHODS if cheap else ())}
-    return [name for name in METHODS if name in wanted]
+    compared = {*DEFAULT_METHODS, *(CHEAP_METHODS if cheap else ())}
+    return [name for name in METHODS if name in compared]
 
 
 @dataclass(frozen=True)
@@ -95,33 +92,3 @@ class Shard:
     def of(self, items: Tensor) -> Tensor:
         """Return this process's share of a tensor's entries."""
         return items[self.rank :: self.world_size]
-
-
-def choose_targets(number: int, available: int, seed: int) -> Tensor:
-    """Return distinct random positions in [0, available), ascending; all positions if fewer exist than requested.
-
-    >>> choose_targets(3, 10, seed=0).tolist() == choose_targets(3, 10, seed=0).tolist()
-    True
-    """
-    number = expect_int(number, "num_targets", at_least=1)
-    generator = torch.Generator().manual_seed(expect_seed(seed))
-    return torch.randperm(available, generator=generator)[:number].sort().values
-
-
-def given_or_drawn(subject: Subject, targets: Targets | None, num_targets: int | None, seed: int) -> Tensor:
-    """Return the ids of the targets to explain: those that the user gives, or else a random draw.
-
-    Args:
-        subject: The model call to explain.
-        targets: An id, several ids, a mask of nodes, or 'all'; None draws targets at random.
-        num_targets: Number of targets to draw; None draws `defaults.NUM_TARGETS`. Must be None if `targets` is given.
-        seed: Seed of the draw.
-    """
-    if targets is None:
-        known = subject.targets()
-        drawn = choose_targets(NUM_TARGETS if num_targets is None else num_targets, known.numel(), seed)
-        return known[drawn.to(known.device)]
-    expect(num_targets is None, "num_targets", "None if `targets` is given", num_targets)
-    ids = subject.targets(targets)
-    expect(ids.numel() > 0, "targets", "at least one target", "none")
-    return ids

@@ -24,8 +24,8 @@ from attree.attention.graph import Graph, Origin
 from attree.attribution import AttributionMethod, FlowMethod
 from attree.data.on_disk import OnDiskGraph, Room, Surroundings, TooLargeError, cut_out, joined_cuts
 from attree.errors import ArgumentError, UnsupportedModelError, expect
-from attree.evaluation.target_labels import TargetLabels
-from attree.subject import Part, Subject
+from attree.source import Reading, TargetLabels, explained_by_user
+from attree.subject import Head, Part, Subject
 from attree.subject.arguments import parameters
 from attree.subject.part_check import NotLocalError, check_local
 from attree.subject.roots import Targets, as_targets
@@ -112,11 +112,11 @@ class DiskSubjects:
 
     def subject(self, cut: Surroundings) -> tuple[Subject, TargetLabels]:
         """Return the subject of the model on a neighbourhood, with the labels of its nodes. It knows the whole ids."""
-        from attree.evaluation.evaluate import subject_of
-
-        subject, labels = subject_of(self.model, self.data(cut), call=self._call, level="node", **self._head)
+        reading = Reading(self._call, "node", head=Head(**self._head))
+        explained = explained_by_user(self.model, self.data(cut), "all", None, reading, None, 0)
+        subject = explained.subject
         self._set_origin(subject.graph, cut)
-        labels = TargetLabels() if labels is None else labels
+        labels = TargetLabels() if explained.labels is None else explained.labels
         names = [str(node) for node in cut.nodes.tolist()] if labels.node_names is None else labels.node_names
         return subject, replace(labels, node_names=names, dataset=self.graph.name)
 

@@ -21,12 +21,15 @@ from attree.evaluation.names import BYPASS, EFFECTS, SPARSITY, TRUTH, MetricName
 from attree.evaluation.processes import computed_once, gathered
 from attree.evaluation.result import Evaluation
 from attree.evaluation.statistics import PooledStatistics, mean_of
-from attree.evaluation.target_labels import TargetLabels, describe_network, predicted_classes
 from attree.faithfulness import Effects, Reducer, Reduction, resolve_protocols, score_pairs
 from attree.faithfulness.reduction import Progress
+from attree.source.target_labels import TargetLabels, describe_network, predicted_classes
 from attree.subject import Subject
 from attree.subject.diagnose import bypass_of, what_attention_misses
 from attree.subject.roots import Targets
+
+TRIED_EDGES = 8
+"""Number of edges around a target that are enough to try out the evaluation."""
 
 
 class Evaluator:
@@ -103,6 +106,15 @@ class Evaluator:
     def explained(self) -> Tensor:
         """The targets whose explanations are saved: those with ground truth, or else the evaluated targets."""
         return self.targets if self.truth is None else self.truth.targets.to(self.subject.device)
+
+    def try_out(self) -> None:
+        """Evaluate one target with few edges around it, so that what cannot be explained is refused early."""
+        target = self.targets[:1]
+        if self.pairs.targets.numel():  # this process has a share of the targets
+            flow = torch.bincount(self.pairs.owner[self.pairs.flow], minlength=self.pairs.targets.numel())
+            is_enough = flow >= min(TRIED_EDGES, int(flow.max()))
+            target = self.pairs.targets[flow.masked_fill(~is_enough, int(flow.max()) + 1).argmin().view(1)]
+        Evaluator(self.subject, target, replace(self.config, random_draws=1), warn=False).evaluate()
 
     def evaluate(self, progress: Progress | None = None, *, final: bool = True) -> Evaluation:
         """Evaluate the model's current weights. All processes return the same metrics.

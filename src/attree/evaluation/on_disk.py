@@ -16,17 +16,17 @@ from attree.data.on_disk import joined_cuts
 from attree.defaults import NUM_TARGETS
 from attree.errors import ArgumentError, expect
 from attree.evaluation.certainty import mean_over_targets
-from attree.evaluation.config import EvaluationConfig, choose_targets
+from attree.evaluation.config import EvaluationConfig
 from attree.evaluation.disk_subjects import DiskSubjects
 from attree.evaluation.evaluate import check_defined
 from attree.evaluation.evaluator import Evaluator
 from attree.evaluation.names import BYPASS
 from attree.evaluation.result import Evaluation
 from attree.evaluation.statistics import PooledStatistics
-from attree.evaluation.target_labels import TargetLabels
 from attree.faithfulness import Reduction
 from attree.faithfulness.reduction import Progress
 from attree.io.terminal import progress_bar
+from attree.source import TargetLabels, choose_targets
 from attree.subject.roots import Targets
 from attree.tensors.limits import chunk_bounds
 from attree.tensors.ragged import pointers

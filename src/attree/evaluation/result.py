@@ -27,13 +27,13 @@ from attree.evaluation.result_formats import (
     read_arrays,
     write_arrays,
 )
-from attree.evaluation.target_labels import TargetLabels, one_line
 from attree.evaluation.verdict import Verdict, verdict_level
 from attree.evaluation.verdict_rules import judge
 from attree.faithfulness import ReductionProtocol
 from attree.io.files import read_intervals, read_metrics, read_settings, write_metrics, write_text
 from attree.io.terminal import in_notebook
 from attree.metrics.functional.intervals import LEVEL, UNKNOWN, Interval
+from attree.source.target_labels import TargetLabels, one_line
 from attree.subject import Subject
 from attree.subject.roots import Roots
 

@@ -19,10 +19,10 @@ from attree.attribution.stored import FREE_NODES, read_types, typed_arrays
 from attree.errors import ArgumentError, MissingDataError, expect
 from attree.evaluation.names import OF_CLASSES, MetricName, number_and_interval, truth_note
 from attree.evaluation.short_table import short_table
-from attree.evaluation.target_labels import TargetLabels
 from attree.faithfulness import Reduction
 from attree.io.files import read_npz, write_npz
 from attree.metrics.functional.intervals import UNKNOWN, Interval
+from attree.source.target_labels import TargetLabels
 from attree.subject.roots import LEVELS, Level
 from attree.tensors.ragged import are_pointers
 

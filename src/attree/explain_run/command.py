@@ -12,11 +12,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 from torch import Tensor
-from torch_geometric.data import Batch
 
 from attree.errors import ArgumentError, expect
-from attree.evaluation import EvaluationConfig, Evaluator, TargetLabels
-from attree.evaluation.config import Shard, choose_targets
+from attree.evaluation import EvaluationConfig, Evaluator
+from attree.evaluation.config import Shard
 from attree.evaluation.evaluate import REDUCING
 from attree.explain_run.ray_engine import RayOptions, expect_ray, write_with_ray
 from attree.explain_run.shares import process_share
@@ -29,6 +28,7 @@ from attree.report.selection import order_targets
 from attree.report.style import count
 from attree.runs.classes import foreign_classes
 from attree.runs.load_run import FinishedRun
+from attree.source import choose_targets
 from attree.subject.diagnose import bypass_of, what_attention_misses
 
 NO_PROTOCOLS = ["none"]
@@ -190,21 +190,12 @@ def _fitting(explained: ExplainedTargets, part: Tensor) -> ExplainedTargets:
 
 def evaluate_targets(run: FinishedRun, explained: ExplainedTargets, seed: int) -> CallSummary:
     """Evaluate targets of a run, and return the summary."""
-    subject, graphs = explained.subject, list(explained.graphs)
-    labels = TargetLabels.of(
-        graphs[0] if explained.first_nodes is None else Batch.from_data_list(graphs),
-        subject,
-        explained.class_names,
-        explained.node_types,
-        explained.ids,
-        explained.name,
-    )
     evaluator = Evaluator(
-        subject,
+        explained.subject,
         explained.positions,
         EvaluationConfig(explained.methods.values(), explained.protocols, seed=seed),
         None if explained.truth is None else explained.truth.of_targets(explained.ids),
-        labels=labels,
+        labels=explained.target_labels(),
     )
     with closing(LateBar(REDUCING)) as bar:
         return CallSummary(run, explained, evaluator.evaluate(bar.update), evaluator)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -14,11 +13,7 @@ from torch_geometric.data import Batch, Data, HeteroData
 from attree.attribution import METHODS, FlowMethod, GAtt, Random
 from attree.attribution.flows import frontier_bound
 from attree.attribution.subgraphs import SubgraphScorer
-from attree.callbacks.explained_data import ExplainedData
-from attree.callbacks.find_data import find_module_data
-from attree.callbacks.module_subject import find_subject, known_head
 from attree.errors import ArgumentError, UnsupportedModelError, expect
-from attree.evaluation.target_labels import predicted_classes
 from attree.explain_run.rows import SubgraphRows, SubjectRows
 from attree.explain_run.targets import (
     ExplainedTargets,
@@ -28,8 +23,9 @@ from attree.explain_run.targets import (
     predicted_labels,
     true_labels,
 )
-from attree.models import Classifier, GraphClassifier
 from attree.runs.load_run import FinishedRun
+from attree.source import Reading, Source, find_subject, source_of
+from attree.source.target_labels import predicted_classes
 from attree.subject import Head, Subject
 from attree.subject.head import labels_of
 
@@ -44,23 +40,25 @@ class ExplainedNodes(ExplainedTargets):
 
     Args:
         subject: The subject of the whole graph.
-        data: The run's data.
+        source: The run's data.
         request: The user's request.
     """
 
-    def __init__(self, subject: Subject, data: ExplainedData, request: ExplainRequest) -> None:
-        super().__init__(data, request)
-        graph, number, wrong = data.graphs[0], data.num_targets, None
+    def __init__(self, subject: Subject, source: Source, request: ExplainRequest) -> None:
+        super().__init__(source, request)
+        graph, wrong = source.graphs[0], None
         self.graphs = [graph]
-        self.truth = data.truth
+        self.truth = source.truth
         self._subject = subject
         self._by_neighbourhood = request.by_neighbourhood
-        labels = true_labels(graph.get("y") if data.has_plain_nodes else labels_of(graph, subject), number)
+        # By neighbourhoods, not even the level of the outputs may be found by a pass over the graph.
+        number = int(graph.num_nodes or 0) if request.by_neighbourhood else subject.num_targets
+        labels = true_labels(graph.get("y") if request.by_neighbourhood else labels_of(graph, subject), number)
         if needs_predictions(request.targets):
             named = "named or random ones with --by_neighbourhood"
             expect(not request.by_neighbourhood, "targets", named, request.targets)
             wrong = ((predicted_labels(subject) != labels) & (labels >= 0)).nonzero().view(-1)
-        true = None if data.truth is None else data.truth.targets
+        true = None if source.truth is None else source.truth.targets
         self.ids = parse_targets(request.targets, number, wrong, true, request.seed)
         self.labels = labels[self.ids]
 
@@ -104,7 +102,12 @@ class ExplainedNodes(ExplainedTargets):
         """Return the maker of rows that runs the model on neighbourhoods; None without --by_neighbourhood."""
         if not self._by_neighbourhood:
             return None
-        expect(not self.protocols, "protocols", "none with --by_neighbourhood", [str(one) for one in self.protocols])
+        expect(
+            not self.protocols,
+            "protocols",
+            "none with --by_neighbourhood",
+            [str(protocol) for protocol in self.protocols],
+        )
         random = {name: method for name, method in self.methods.items() if isinstance(method, Random)}
         others = {name: method for name, method in self.methods.items() if name not in random}
         flows = {name: method for name, method in others.items() if isinstance(method, FlowMethod)}
@@ -128,16 +131,16 @@ class ExplainedGraphs(ExplainedTargets):
 
     Args:
         make_subject: Makes the subject of a batch of graphs.
-        data: The run's data.
+        source: The run's data.
         request: The user's request.
     """
 
-    def __init__(self, make_subject: Callable[[Batch], Subject], data: ExplainedData, request: ExplainRequest) -> None:
-        super().__init__(data, request)
+    def __init__(self, make_subject: Callable[[Batch], Subject], source: Source, request: ExplainRequest) -> None:
+        super().__init__(source, request)
         self._make_subject = make_subject
-        wrong = _misclassified(make_subject, data.graphs) if needs_predictions(request.targets) else None
-        self.ids = parse_targets(request.targets, len(data.graphs), wrong, None, request.seed)
-        self.graphs = [data.graphs[position] for position in self.ids.tolist()]
+        wrong = _misclassified(make_subject, source.graphs) if needs_predictions(request.targets) else None
+        self.ids = parse_targets(request.targets, len(source.graphs), wrong, None, request.seed)
+        self.graphs = [source.graphs[position] for position in self.ids.tolist()]
         self.labels = torch.cat([true_labels(graph.get("y"), 1) for graph in self.graphs])
 
     @cached_property
@@ -148,10 +151,10 @@ class ExplainedGraphs(ExplainedTargets):
         return self._subject_of(self.graphs[:GRAPHS_AT_ONCE])
 
     def only(self, part: Tensor) -> ExplainedTargets:
-        some = super().only(part)
-        vars(some).pop("subject", None)  # the cached subject has all graphs
-        some.graphs = [self.graphs[position] for position in part.tolist()]
-        return some
+        explained = super().only(part)
+        vars(explained).pop("subject", None)  # the cached subject has all graphs
+        explained.graphs = [self.graphs[position] for position in part.tolist()]
+        return explained
 
     @property
     def positions(self) -> Tensor:
@@ -212,38 +215,27 @@ def _misclassified(make_subject: Callable[[Batch], Subject], graphs: Sequence[Da
 
 def find_targets(run: FinishedRun, request: ExplainRequest) -> ExplainedTargets:
     """Return the targets of a run, found in its module and data module as `ExplainCallback` finds them."""
-    module, data, by_neighbourhood = run.module, find_module_data(run.data, request.seed), request.by_neighbourhood
+    module, source, by_neighbourhood = run.module, source_of(run.data, request.seed), request.by_neighbourhood
 
     def make_subject(graph: Data) -> Subject:
-        if isinstance(module, GraphClassifier):
-            return Subject.of(module, graph.x, graph.edge_index, batch=graph.batch, readout=module.readout, head=LOGITS)
-        return find_subject(
-            module,
-            graph,
-            head=known_head(module),
-            num_classes=data.count_classes(),
-            only_links=data.only_links,
-            node_type=data.node_type,
-        )
+        return find_subject(module, graph, source, Reading())
 
-    if not data.is_one_graph:
+    if not source.is_one_graph:
         expect(not by_neighbourhood, "by_neighbourhood", "used only to explain nodes", "a run on many graphs")
-        explained = ExplainedGraphs(make_subject, data, request)
+        explained = ExplainedGraphs(make_subject, source, request)
         _expect_level(explained.sample(), "graph", module)
         return explained
-    graph = data.graphs[0]
+    graph = source.graphs[0]
     if by_neighbourhood:
-        found = "a heterogeneous graph" if isinstance(graph, HeteroData) else "pairs of nodes"
-        expect(data.has_plain_nodes, "by_neighbourhood", "used only to explain nodes of one type", found)
-    predicts_nodes = isinstance(module, Classifier) and data.has_plain_nodes
-    if predicts_nodes or by_neighbourhood:  # no forward pass is needed to see what the outputs are
+        targets = "a heterogeneous graph" if isinstance(graph, HeteroData) else "pairs of nodes"
+        expect(source.has_plain_nodes, "by_neighbourhood", "used only to explain nodes of one type", targets)
+        # No forward pass may see the whole graph, so none shows what the outputs are.
         subject = Subject.of(run.net, graph.x, graph.edge_index, level="node", head=LOGITS)
     else:
         subject = make_subject(graph)
-        if data.has_links and subject.level == "node":  # the module does not predict the graph's pairs
-            data = replace(data, has_links=False)
-        _expect_level(subject, "edge" if data.has_links else "node", module)
-    return ExplainedNodes(subject, data, request)
+        is_of_links = source.has_links and subject.level != "node"
+        _expect_level(subject, "edge" if is_of_links else "node", module)
+    return ExplainedNodes(subject, source, request)
 
 
 def _expect_level(subject: Subject, level: str, module: nn.Module) -> None:

@@ -12,16 +12,15 @@ from typing import Any
 import pyarrow as pa
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 
 from attree.attribution import AttributionMethod
-from attree.callbacks.explained_data import ExplainedData
 from attree.data import GroundTruth
 from attree.errors import ArgumentError, expect
 from attree.evaluation import Evaluation
-from attree.evaluation.config import choose_targets
 from attree.explain_run.rows import ScoredRows
 from attree.faithfulness import ReductionProtocol
+from attree.source import Source, TargetLabels, choose_targets
 from attree.subject import Subject
 from attree.tensors.limits import chunk_bounds
 
@@ -58,21 +57,21 @@ def parse_targets(
     text = text.strip()
     if text == "all":
         return torch.arange(count)
-    if found := re.fullmatch(r"(random|errors|truth)(?::(\d+))?", text):
-        kind, number = found.groups()
+    if words := re.fullmatch(r"(random|errors|truth)(?::(\d+))?", text):
+        kind, number = words.groups()
         if kind == "errors":
             expect(wrong is not None and wrong.numel() > 0, "targets", "other targets, as no prediction is wrong", text)
         if kind == "truth":
             expect(true is not None, "targets", "other targets, as this data has no ground truth", text)
-        known = {"random": torch.arange(count), "errors": wrong, "truth": true}[kind]
-        if known is not None and (number is not None or kind != "random"):
-            return known if number is None else known[choose_targets(int(number), known.numel(), seed)]
+        available = {"random": torch.arange(count), "errors": wrong, "truth": true}[kind]
+        if available is not None and (number is not None or kind != "random"):
+            return available if number is None else available[choose_targets(int(number), available.numel(), seed)]
     ids: list[int] = []
     for part in text.removeprefix("[").removesuffix("]").split(","):
-        found = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
-        if found is None:
+        ends = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part)
+        if ends is None:
             raise ArgumentError(f"Expected argument `targets` to be {FORMS}, but got {text!r}.")
-        first, last = int(found[1]), int(found[2] or found[1])
+        first, last = int(ends[1]), int(ends[2] or ends[1])
         inside = first <= last < count
         expect(inside, "targets", f"ids in [0, {count}), ranges from low to high", part.strip())
         ids += range(first, last + 1)
@@ -102,7 +101,7 @@ class ExplainedTargets(ABC):
     """The explained targets of a run. Subclasses compute their rows.
 
     Args:
-        data: The run's data.
+        source: The run's data.
         request: The user's request.
 
     Attributes:
@@ -112,18 +111,15 @@ class ExplainedTargets(ABC):
         methods: The attribution methods.
         protocols: The reduction protocols.
         graphs: The graphs that the network runs on.
-        class_names: Names of the classes, if known.
-        node_types: Meanings of the columns of one-hot node features, if known.
-        name: Name of the dataset, if known.
     """
 
     ids: Tensor
     labels: Tensor
     graphs: Sequence[Data]
 
-    def __init__(self, data: ExplainedData, request: ExplainRequest) -> None:
+    def __init__(self, source: Source, request: ExplainRequest) -> None:
+        self.source = source
         self.methods, self.protocols = request.methods, request.protocols
-        self.class_names, self.node_types, self.name = data.class_names, data.node_types, data.name
         self.truth: GroundTruth | None = None
 
     @property
@@ -151,9 +147,14 @@ class ExplainedTargets(ABC):
         Args:
             part: Positions among all targets.
         """
-        some = copy(self)
-        some.ids, some.labels = self.ids[part], self.labels[part]
-        return some
+        explained = copy(self)
+        explained.ids, explained.labels = self.ids[part], self.labels[part]
+        return explained
+
+    def target_labels(self) -> TargetLabels:
+        """Return true classes and names, for tables, figures and the page."""
+        graph = self.graphs[0] if self.first_nodes is None else Batch.from_data_list(list(self.graphs))
+        return self.source.labels(graph, self.subject, self.ids)
 
     @abstractmethod
     def sizes(self) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Data
 
 from attree.attribution import METHODS, AttributionMethod, make_methods, subject_pairs
 from attree.data import GroundTruth
@@ -19,13 +19,14 @@ from attree.defaults import SEED
 from attree.errors import ArgumentError, expect, expect_instance, expect_int
 from attree.evaluation import Evaluation
 from attree.evaluation.disk_subjects import DiskSubjects, check_plain
-from attree.evaluation.evaluate import check_defined, subject_of
-from attree.evaluation.target_labels import TargetLabels, describe_network, predicted_classes
+from attree.evaluation.evaluate import check_defined
 from attree.explanation.explanation import TargetExplanation
 from attree.faithfulness import Reducer, ReductionProtocol, resolve_protocol, score_pairs
 from attree.faithfulness.beyond_tree import reduce_all
 from attree.report.selection import strongest_first
-from attree.subject import Subject
+from attree.source import Reading, explained_by_user
+from attree.source.target_labels import TargetLabels, describe_network, predicted_classes
+from attree.subject import Head, Subject
 from attree.subject.binding import Call
 from attree.subject.diagnose import bypass_of, what_attention_misses
 from attree.subject.head import Mode, ReturnType
@@ -41,7 +42,7 @@ Target = int | tuple[int, int]
 
 def explain(
     model: nn.Module,
-    data: Data | HeteroData | Subject | OnDiskGraph,
+    data: Any,
     target: Target = 0,
     method: str | AttributionMethod = METHOD,
     protocol: str | ReductionProtocol = PROTOCOL,
@@ -53,8 +54,8 @@ def explain(
     mode: Mode | None = None,
     return_type: ReturnType | None = None,
     label: int | None = None,
+    node_type: str | None = None,
     seed: int = SEED,
-    **more: Any,
 ) -> TargetExplanation:
     """Explain one prediction of a model: the edges that it depends on, and the prediction without each of them.
 
@@ -67,10 +68,11 @@ def explain(
 
     Args:
         model: A PyG attention model.
-        data: The graph that the model runs on, a batch of graphs, or a `Subject` of the model; or an `OnDiskGraph`, of
-            which only the target's neighbourhood is read.
-        target: The target to explain: a node id, the number of a graph in a batch (0 for a single graph), the column
-            of a pair in `edge_label_index`, or a pair (u, v) of nodes.
+        data: The graph that the model runs on, a batch of graphs, a list, dataset, data module, trainer or run, or a
+            `Subject` of the model, as in `attree.evaluate`; or an `OnDiskGraph`, of which only the target's
+            neighbourhood is read.
+        target: The target to explain: a node id, the number of a graph in a batch, list or dataset (0 for a single
+            graph), the column of a pair in `edge_label_index`, or a pair (u, v) of nodes.
         method: The method that scores the edges: a name (`occlusion`, `gatt`, ...) or an `AttributionMethod`. The exact
             effect of every edge is measured for every method; by default it is also the score.
         protocol: How an edge is reduced: `removal`, `weight`, `coefficient`, `authors`, or a `ReductionProtocol`.
@@ -81,8 +83,8 @@ def explain(
         mode: What the model predicts; None infers it from the outputs.
         return_type: The kind of outputs: `raw`, `probs` or `log_probs`; None infers it.
         label: The label or number to explain, if the model predicts several.
+        node_type: For heterogeneous graphs, the node type to explain if the model returns outputs of several types.
         seed: Seed of methods that use random numbers.
-        **more: Further arguments of `Subject.of_data`, such as the `node_type` of a heterogeneous graph.
 
     >>> import torch
     >>> from torch_geometric.data import Data
@@ -96,15 +98,16 @@ def explain(
     """
     expect_instance(truth, "truth", GroundTruth, optional=True)
     if isinstance(data, OnDiskGraph):
-        check_plain(truth=truth, level=level, readout=readout, **more)
+        check_plain(truth=truth, level=level, readout=readout, node_type=node_type)
         subjects = DiskSubjects(model, data, call=call, mode=mode, return_type=return_type, label=label)
-        (made,) = make_methods([method], seed=seed).values()
-        return explain_on_disk(subjects, expect_int(target, "target"), made, protocol)
+        (scorer,) = make_methods([method], seed=seed).values()
+        return explain_on_disk(subjects, expect_int(target, "target"), scorer, protocol)
     target_id, data = _target_id(target, data)
-    options = {"call": call, "level": level, "readout": readout, **more}
-    subject, labels = subject_of(model, data, mode=mode, return_type=return_type, label=label, **options)
-    (made,) = make_methods([method], seed=seed).values()
-    return explain_subject(subject, target_id, made, protocol, labels, truth)
+    reading = Reading(call, level, node_type, readout, Head(mode, return_type, label))
+    explained = explained_by_user(model, data, [target_id], None, reading, truth, seed)
+    (scorer,) = make_methods([method], seed=seed).values()
+    subject, ids = explained.subject, explained.targets
+    return explain_subject(subject, int(ids[0]), scorer, protocol, explained.labels, explained.truth)
 
 
 def explain_on_disk(
@@ -151,8 +154,8 @@ def explain_evaluated(
     if protocol is None:
         protocols = list(evaluation.reductions)
         protocol = PROTOCOL if not protocols or PROTOCOL in protocols else protocols[-1]
-    (made,) = make_methods([method]).values()
-    return explain_subject(evaluation.subject, target, made, protocol, evaluation.named, evaluation.truth)
+    (scorer,) = make_methods([method]).values()
+    return explain_subject(evaluation.subject, target, scorer, protocol, evaluation.named, evaluation.truth)
 
 
 def _target_id(target: Any, data: Any) -> tuple[int, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from attree.evaluation import Evaluation
-from attree.evaluation.target_labels import LINK_NAMES
+from attree.source.target_labels import LINK_NAMES
 from attree.subject import Subject
 
 REDUCED = {"removal": "Without {edge}", "weight": "With no attention on {edge}"}

@@ -19,6 +19,7 @@ from attree.data import GraphDataModule, HeteroDataModule, NodeDataModule
 from attree.data.base import DatasetModule
 from attree.errors import expect, expect_bool
 from attree.models.trained_module import TrainedModule
+from attree.subject import Head
 
 Stage = Literal["train", "val", "test"]
 
@@ -61,6 +62,7 @@ class Classifier(TrainedModule):
 
     data_class: ClassVar[type[DatasetModule]]
     classified: ClassVar[str]
+    output_head: ClassVar[Head] = Head("multiclass_classification", "raw")
 
     def __init__(
         self,

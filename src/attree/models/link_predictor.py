@@ -16,6 +16,7 @@ from attree.data import LinkDataModule
 from attree.data.base import DatasetModule
 from attree.errors import expect
 from attree.models.trained_module import TrainedModule
+from attree.subject import Head
 from attree.tensors.limits import exact_dtype
 
 
@@ -53,6 +54,7 @@ class LinkPredictor(TrainedModule):
     """
 
     net_argument: ClassVar[str] = "encoder"
+    output_head: ClassVar[Head] = Head("binary_classification", "raw")
 
     def __init__(
         self,

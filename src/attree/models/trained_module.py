@@ -20,6 +20,7 @@ from attree.models.attention_net import GAT, GATv2, SuperGAT
 from attree.models.hetero_net import HGT, HeteroGAT
 from attree.penalties.registry import PenaltiesArgument, only_own, plain_settings
 from attree.penalties.regularizer import AttentionPenalties, WatchedPass, log_penalties
+from attree.subject import Head
 
 NETS: dict[str, type[nn.Module]] = {net.__name__: net for net in (GAT, GATv2, SuperGAT, HGT, HeteroGAT)}
 """The networks that a checkpoint can name."""
@@ -51,6 +52,7 @@ class TrainedModule(LightningModule):
 
     Attributes:
         net_argument: Name of the argument that takes the network.
+        output_head: What the outputs mean, which those of an untrained network do not show.
         lr: Adam's learning rate.
         weight_decay: Adam's L2 penalty.
         penalties: Penalties on attention; none by default.
@@ -58,6 +60,7 @@ class TrainedModule(LightningModule):
     """
 
     net_argument: ClassVar[str] = "net"
+    output_head: ClassVar[Head] = Head()
     lr: float
     weight_decay: float
     penalties: AttentionPenalties

@@ -12,10 +12,10 @@ from attree.attention import Graph
 from attree.attribution import subject_pairs
 from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import MetricName
-from attree.evaluation.target_labels import one_line
 from attree.report.case_study import case_study
 from attree.report.score_figures import score_histogram
 from attree.report.selection import order_targets
+from attree.source.target_labels import one_line
 from attree.subject import Subject
 
 MOST_CANDIDATES = 200

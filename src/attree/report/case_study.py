@@ -18,7 +18,6 @@ from torch import Tensor
 from attree.attention import Graph
 from attree.attribution import method_label, subgraph_pairs
 from attree.errors import expect, expect_int
-from attree.evaluation.target_labels import one_line
 from attree.report.graph_drawing import draw_edges, draw_nodes, sketch
 from attree.report.selection import DrawnPart, left_out, strength_of
 from attree.report.style import (
@@ -38,6 +37,7 @@ from attree.report.style import (
     picture_axes,
     plain_legend,
 )
+from attree.source.target_labels import one_line
 
 PANEL_INCHES = 3.4
 SINGLE_PANEL_INCHES = 5.2

@@ -6,7 +6,6 @@ import torch
 
 from attree.attribution import ComputationTree, make_methods
 from attree.evaluation import evaluate
-from attree.evaluation.target_labels import TargetLabels
 from attree.paper.cells import Cell, Trained, authors_targets
 from attree.paper.item import Item, ItemInputs, Options, Picture, Section
 from attree.paper.net import PLANETOID, SYNTHETIC, Net
@@ -14,6 +13,7 @@ from attree.paper.tables.rows import authors_protocol
 from attree.report.case_study import case_study
 from attree.report.computation_tree import computation_tree
 from attree.report.score_figures import score_histogram
+from attree.source.target_labels import TargetLabels
 from attree.subject import Subject
 
 CASES = {

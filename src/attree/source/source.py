@@ -1,0 +1,251 @@
+"""Where explanations come from: graphs, the targets to choose from, truth and names, from whatever the user has."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data, HeteroData
+
+from attree.data import GroundTruth
+from attree.errors import UnsupportedModelError, expect, expect_int, expect_seed
+from attree.source.datasets import (
+    Graphs,
+    as_dataset,
+    count_dataset_classes,
+    explained_type,
+    is_same_dataset,
+    pairs_to_predict,
+    without_repeats,
+)
+from attree.source.target_labels import LINK_NAMES, TargetLabels
+from attree.subject import Subject
+from attree.subject.head import count_classes
+
+Subset = Literal["all", "train", "val", "test"]
+"""The subset of nodes or graphs that targets are chosen from."""
+
+
+def choose_targets(number: int, available: int, seed: int) -> Tensor:
+    """Return distinct random positions in [0, available), ascending; all positions if fewer exist than requested.
+
+    >>> choose_targets(3, 10, seed=0).tolist() == choose_targets(3, 10, seed=0).tolist()
+    True
+    """
+    number = expect_int(number, "num_targets", at_least=1)
+    generator = torch.Generator().manual_seed(expect_seed(seed))
+    return torch.randperm(available, generator=generator)[:number].sort().values
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The targets of a run, with a fingerprint of the data that they were drawn from.
+
+    Attributes:
+        targets: Ids of the targets in the one graph, or positions of graphs, ascending.
+        data: Fingerprint of the data.
+    """
+
+    targets: Tensor
+    data: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """What an explanation needs besides the model: one graph with nodes or links to explain, or many graphs.
+
+    Attributes:
+        graphs: One graph, or many.
+        choice: Ids that targets are chosen from: nodes of the one graph, or positions in `graphs`; None for all.
+        truth: True edges of the nodes that have some.
+        num_classes: Number of classes, if known.
+        class_names: Names of the classes, if the data module has them.
+        node_types: Meanings of the columns of one-hot node features, if the data module has them.
+        only_links: Whether it has only links to predict (`edge_label_index`), and no labels of nodes.
+        name: Name of the dataset, if the data module has one.
+        node_type: For a heterogeneous graph, the type of the nodes to explain.
+        subset: The subset that `choice` is of, for messages.
+    """
+
+    graphs: Sequence[Data]
+    choice: Tensor | None = None
+    truth: GroundTruth | None = None
+    num_classes: int | None = None
+    class_names: Sequence[str] | None = None
+    node_types: Sequence[str] | None = None
+    only_links: bool = False
+    name: str | None = None
+    node_type: str | None = None
+    subset: Subset = "all"
+
+    @property
+    def is_one_graph(self) -> bool:
+        """Whether there is one graph only."""
+        return len(self.graphs) == 1
+
+    @property
+    def has_links(self) -> bool:
+        """Whether the first graph has links to predict."""
+        return pairs_to_predict(self.graphs[0]) is not None
+
+    @property
+    def has_plain_nodes(self) -> bool:
+        """Whether the targets can only be nodes of a homogeneous graph."""
+        return self.node_type is None and not self.has_links and not isinstance(self.graphs[0], HeteroData)
+
+    def count_classes(self) -> int | None:
+        """Return the number of classes, told or counted; None if unknown or if labels are no classes."""
+        if self.num_classes is not None:
+            return self.num_classes
+        if self.is_one_graph:
+            graph = self.graphs[0]
+            return count_classes((graph if self.node_type is None else graph[self.node_type]).get("y"))
+        return self.graphs.count_classes() if isinstance(self.graphs, Graphs) else count_dataset_classes(self.graphs)
+
+    def on(self, positions: Sequence[int], device: torch.device | None = None) -> Data:
+        """Return the one graph, or some of the graphs as a batch: a copy on a device, or where they are."""
+        if not self.is_one_graph:
+            batch = Batch.from_data_list([self.graphs[position] for position in positions])
+            return batch if device is None else batch.to(device)
+        return self.graphs[0] if device is None else copy.copy(self.graphs[0]).to(device)
+
+    def labels(self, graph: Data, subject: Subject, ids: Tensor | None = None) -> TargetLabels:
+        """Return true classes and names of a subject's targets.
+
+        Args:
+            graph: The graph or batch that the subject runs on.
+            subject: The model call to explain.
+            ids: Positions of the batch's graphs in `graphs`.
+        """
+        return TargetLabels.of(graph, subject, self.class_names, self.node_types, ids, self.name)
+
+    def draw(self, number: int, seed: int, available: int, before: Drawn | None = None) -> Drawn:
+        """Draw targets at random, or keep those that were drawn from the same data before.
+
+        Args:
+            number: Number of targets to draw.
+            seed: Seed of the draw.
+            available: Number of targets in the data.
+            before: Targets that were drawn before.
+        """
+        if before is not None and before.data == self.fingerprint(before.targets):
+            return before
+        choice = torch.arange(available) if self.choice is None else self.choice
+        expect(choice.numel() > 0, "subset", "one with nodes or graphs to explain", self.subset)
+        targets = choice[choose_targets(number, choice.numel(), seed)].sort().values.cpu()
+        return Drawn(targets, self.fingerprint(targets))
+
+    def fingerprint(self, targets: Tensor) -> str:
+        """Return a hash of the one graph's edges, or of the number of graphs and the edges of the targets."""
+        positions = [0] if self.is_one_graph else [target for target in targets.tolist() if target < len(self.graphs)]
+        digest = hashlib.blake2b(f"{len(self.graphs)}".encode(), digest_size=16)
+        for graph in (self.graphs[position] for position in positions):
+            digest.update(f" {graph.num_nodes}".encode())
+            stores = graph.edge_stores if isinstance(graph, HeteroData) else [graph]
+            for index in (store.get(key) for store in stores for key in ("edge_index", "edge_label_index")):
+                if isinstance(index, Tensor):
+                    digest.update(torch.as_tensor(index).detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def source_of(data: Any, seed: int = 0) -> Source:
+    """Return the source of what a user passes as `data`.
+
+    Args:
+        data: A graph, a batch of graphs (which stays one graph), a list or dataset of graphs, a data module of attree,
+            PyG or the user, a trainer that has run, a finished run (`attree.load_run`), or a source.
+        seed: Seed for datasets that draw random numbers when they are read.
+
+    Raises:
+        ArgumentError: There are no graphs.
+    """
+    if isinstance(data, Source):
+        return data
+    if isinstance(data, Data | HeteroData):
+        return Source([data])
+    if hasattr(data, "__getitem__"):
+        return of_datasets({"all": [as_dataset(data)]}, "all", seed)
+    from attree.source.from_lightning import of_lightning  # Lightning takes long to import
+
+    return of_lightning(data, seed)
+
+
+def of_datasets(parts: dict[str, list[Any]], subset: Subset, seed: int) -> Source:
+    """Join the datasets of several splits. A graph or dataset that occurs twice counts once."""
+    datasets: list[Any] = []
+    owners: list[set[str]] = []
+    for part, of_part in parts.items():
+        for dataset in map(without_repeats, of_part):
+            place = next((place for place, other in enumerate(datasets) if is_same_dataset(other, dataset)), None)
+            if place is None:
+                datasets.append(dataset)
+                owners.append({part})
+            else:
+                owners[place].add(part)
+    graphs = Graphs(datasets, seed)
+    if len(graphs) == 1:
+        return of_graph(graphs[0], subset)
+    if isinstance(graphs[0], HeteroData):
+        raise UnsupportedModelError(
+            f"Expected one heterogeneous graph, but got {len(graphs)}: argument `data` can be one of them."
+        )
+    if subset == "all":
+        return Source(graphs)
+    ends = torch.tensor([len(dataset) for dataset in datasets]).cumsum(0).tolist()
+    positions = [
+        torch.arange(end - len(dataset), end)
+        for dataset, end, of_parts in zip(datasets, ends, owners, strict=True)
+        if subset in of_parts
+    ]
+    expect(bool(positions), "subset", "one that the data has graphs of", subset)
+    return Source(graphs, torch.cat(positions), subset=subset)
+
+
+def of_graph(graph: Data | HeteroData, subset: Subset, nodes: Any = None, named: Any = None) -> Source:
+    """Explain the nodes of a graph (of one type, if it has several), or its links if it has `edge_label_index`.
+
+    Args:
+        graph: The graph.
+        subset: The subset of nodes to choose targets from.
+        nodes: The nodes as given to PyG's data module; None takes the graph's mask.
+        named: The type of the nodes, if the data module knows it: a type, or a pair of type and nodes.
+    """
+    if not isinstance(graph, HeteroData):
+        choice = nodes_of(graph, subset) if nodes is None else _ids(nodes)
+        return Source([graph], choice, only_links="edge_label_index" in graph and "y" not in graph, subset=subset)
+    node_type = explained_type(graph, named)
+    if node_type is None:
+        expect(subset == "all", "subset", "'all' if pairs of nodes are explained", subset)
+        return of_links(graph)
+    nodes = nodes[1] if isinstance(nodes, tuple) else nodes
+    every = nodes is None or isinstance(nodes, str)  # in PyG, a type alone means all its nodes
+    choice = nodes_of(graph[node_type], subset) if every else _ids(nodes)
+    return Source([graph], choice, node_type=node_type, subset=subset)
+
+
+def of_links(graph: Data | HeteroData) -> Source:
+    """Explain the links of a graph, and nothing else."""
+    stores = graph.edge_stores if isinstance(graph, HeteroData) else [graph]
+    labels = [label for store in stores if isinstance(label := store.get("edge_label"), Tensor)]
+    are_bits = all(bool(((label == 0) | (label == 1)).all()) for label in labels)
+    names = LINK_NAMES if are_bits else None
+    return Source([graph], num_classes=2 if are_bits else None, class_names=names, only_links=True)
+
+
+def nodes_of(graph: Data, subset: Subset) -> Tensor | None:
+    """Return the nodes of a subset, by the graph's mask; None for all."""
+    if subset == "all":
+        return None
+    mask = graph.get(f"{subset}_mask")
+    expect(mask is not None, "subset", f"'all' if the graph has no `{subset}_mask`", subset)
+    return _ids(mask)
+
+
+def _ids(nodes: Any) -> Tensor:
+    ids = torch.as_tensor(nodes).cpu()
+    return ids.nonzero().view(-1) if ids.dtype == torch.bool else ids.view(-1)
