@@ -1,17 +1,17 @@
 """Graphs, targets, labels, truth and names behind an explanation, from whatever the user has.
 
 A `Source` is the data: from a graph, a list, a data module, a trainer or a finished run. A `Reading` says how a model
-is called on it. `Explained` is a model on a source, ready to be evaluated. None of these imports Lightning.
+is called on it. `ExplainedModel` is a model on a source, ready to be evaluated. None of these imports Lightning.
 """
 
-from attree.source.explained import Explained, explained_by_user, explained_in_fit
+from attree.source.explained import ExplainedModel, explained_by_user, explained_in_fit
 from attree.source.network import Reading, find_subject
 from attree.source.source import Drawn, Source, Subset, choose_targets, source_of
 from attree.source.target_labels import TargetLabels
 
 __all__ = [
     "Drawn",
-    "Explained",
+    "ExplainedModel",
     "Reading",
     "Source",
     "Subset",

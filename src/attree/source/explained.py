@@ -23,7 +23,7 @@ from attree.subject.roots import Targets
 
 
 @dataclass(frozen=True)
-class Explained:
+class ExplainedModel:
     """What `evaluate`, `explain`, the callback and the commands explain.
 
     Attributes:
@@ -51,7 +51,7 @@ def explained_by_user(
     reading: Reading,
     truth: GroundTruth | None,
     seed: int,
-) -> Explained:
+) -> ExplainedModel:
     """Return what a user asks to explain, after checks that its numbers are finite.
 
     Args:
@@ -68,7 +68,7 @@ def explained_by_user(
     if isinstance(data, Subject):
         is_same = model in (data.model, data.call.user_model)
         expect(is_same, "data", "a subject of the same model", "a subject of another model")
-        return Explained(data, asked_targets(data, targets, num_targets, seed), truth=truth)
+        return ExplainedModel(data, asked_targets(data, targets, num_targets, seed), truth=truth)
     source = source_of(data, seed)
     check_weights(model)
     if source.is_one_graph:
@@ -85,7 +85,7 @@ def explained_by_user(
     labels = source.labels(graph, subject, positions)
     if truth is None and subject.level == "node":
         truth = source.truth
-    return Explained(subject, ids, labels, truth, graph)
+    return ExplainedModel(subject, ids, labels, truth, graph)
 
 
 def checked_subject(model: nn.Module, graph: Data | HeteroData, source: Source, reading: Reading) -> Subject:
@@ -114,7 +114,7 @@ def explained_in_fit(
     device: torch.device,
     before: Drawn | None = None,
     truth: GroundTruth | None = None,
-) -> Explained:
+) -> ExplainedModel:
     """Return what a run explains: targets drawn from the source, or those that it drew before from the same data.
 
     Args:
@@ -145,7 +145,7 @@ def explained_in_fit(
         if subject.level != "graph":  # nodes of many graphs are explained
             targets = choose_targets(num_targets, subject.graph.num_nodes, seed)
     labels = source.labels(graph, subject, positions)
-    return Explained(subject, targets, labels, source.truth if truth is None else truth, graph, drawn)
+    return ExplainedModel(subject, targets, labels, source.truth if truth is None else truth, graph, drawn)
 
 
 def asked_targets(
