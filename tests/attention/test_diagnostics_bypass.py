@@ -61,7 +61,7 @@ def test_residuals_by_hand() -> None:
     second = F.elu(only_skips(model.convs[1], F.elu(model.convs[0](X, MESSY))))
     shares = [(usual == cut.argmax(-1))[targets].float().mean().item() for cut in (none, first, second)]
     assert bypass.exists
-    assert bypass.around == {0, 1}
+    assert bypass.bypassed_layers == {0, 1}
     assert bypass.share == pytest.approx(max(shares))
     assert f"{bypass.share:.0%} of the targets keep their class" in str(bypass)
 
@@ -194,7 +194,7 @@ def test_what_goes_around_one_layer(model: nn.Module, around: set[int]) -> None:
     bypass = measure_bypass(model, X, MESSY)
     assert bypass.exists
     assert bypass.spread <= 1e-3
-    assert bypass.around == around
+    assert bypass.bypassed_layers == around
     usual = model.eval()(X, MESSY).argmax(-1)
     shares = {
         layer: (zeroed_by_hand(model, model.convs[layer]).argmax(-1) == usual).float().mean().item() for layer in around

@@ -231,7 +231,7 @@ def test_what_goes_around_attention_is_seen_in_heterogeneous_networks_too() -> N
     assert not bypass_of(subject_of(ready(plain))).exists
     around = bypass_of(subject_of(ready(HeteroNet(TransformerConv, "sum"))))
     assert around.exists
-    assert around.around == {0, 1}
+    assert around.bypassed_layers == {0, 1}
 
 
 def test_pygs_explainer_gets_a_mask_for_each_type() -> None:

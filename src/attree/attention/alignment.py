@@ -77,7 +77,7 @@ def _fixed(aligned: Aligned) -> Aligned:
 
 
 def _ids(layer: LayerRecord, where: str, graph: Graph, edge_index: Any) -> Tensor:
-    ids = edge_ids(graph, layer.given, edge_index)
+    ids = edge_ids(graph, layer.given_edges, edge_index)
     if ids is None:
         raise UnsupportedModelError(
             f"Expected {where} to run on the edges of the data, in their order, but it ran on "
@@ -92,18 +92,18 @@ def _other_edges(edge_index: Any, graph: Graph) -> str:
     if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
         return f"others. {way_out}"
     pairs = {(source, destination) for source, destination in edge_index.T.tolist() if source != destination}
-    known = set(map(tuple, graph.original_edge_index.T.tolist()))
-    if pairs <= known:
-        size = sum(source != destination for source, destination in known)
+    links = set(map(tuple, graph.original_edge_index.T.tolist()))
+    if pairs <= links:
+        size = sum(source != destination for source, destination in links)
         if len(pairs) < size:
             return (
                 f"a part of them ({len(pairs):,} of {size:,}). A HeteroData with an edge type for each part has them "
                 "apart; or give the layers all edges, and a feature that says which matter."
             )
         return f"them in another order. {way_out}"
-    if {(destination, source) for source, destination in pairs} <= known:
+    if {(destination, source) for source, destination in pairs} <= links:
         return f"them reversed. {way_out}"
-    return f"{len(pairs - known):,} edges that the data does not have. {way_out}"
+    return f"{len(pairs - links):,} edges that the data does not have. {way_out}"
 
 
 def _placed(weights: Tensor, ids: Tensor, graph: Graph) -> Aligned:
@@ -236,10 +236,10 @@ def _check_typed_nodes(layer: LayerRecord, where: str, graph: Graph) -> None:
     """Raise unless features and outputs have one row per node of their types."""
     types = graph.types
     assert types is not None
-    if isinstance(layer.given, dict):
+    if isinstance(layer.given_edges, dict):
         sides = [(kind, rows) for value in (layer.features, layer.output) for kind, rows in value.items()]
     else:
-        kind = find_type(graph, layer.given)
+        kind = find_type(graph, layer.given_edges)
         if kind is None:
             raise UnsupportedModelError(
                 f"Expected {where} to be called with the edges of one type, as they were given, but got others."

@@ -15,12 +15,12 @@ from torch import Tensor
 from attree.attention.graph import EdgeType, Graph, plain
 
 
-def edge_ids(graph: Graph, given: Any, edge_index: Any) -> Tensor | None:
+def edge_ids(graph: Graph, given_edges: Any, edge_index: Any) -> Tensor | None:
     """Return the id of each edge of a convolution in `graph.edge_index`; None if it uses edges that are not there.
 
     Args:
         graph: The graph that the model runs on.
-        given: The edges that the convolution was called with: a tensor, or a dict by edge type.
+        given_edges: The edges that the convolution was called with: a tensor, or a dict by edge type.
         edge_index: The edges that the convolution passes to `propagate` or `edge_updater`, [2, edges].
     """
     edge_index = plain(edge_index)
@@ -28,10 +28,10 @@ def edge_ids(graph: Graph, given: Any, edge_index: Any) -> Tensor | None:
         return None
     if graph.types is None:
         return _with_loops(edge_index, graph.edge_index[:, : graph.num_proper_edges])
-    if isinstance(given, Mapping):
+    if isinstance(given_edges, Mapping):
         kind = find_type(graph, edge_index)
-        return _several_types(graph, given, edge_index) if kind is None else _one_type(graph, kind, edge_index)
-    kind = find_type(graph, given)
+        return _several_types(graph, given_edges, edge_index) if kind is None else _one_type(graph, kind, edge_index)
+    kind = find_type(graph, given_edges)
     return None if kind is None else _one_type(graph, kind, edge_index)
 
 
@@ -80,13 +80,13 @@ def _with_loops(edge_index: Tensor, proper: Tensor) -> Tensor | None:
     return torch.where(is_proper, is_proper.cumsum(0) - 1, proper.shape[1] + edge_index[0])
 
 
-def _several_types(graph: Graph, given: Mapping[Any, Any], edge_index: Tensor) -> Tensor | None:
+def _several_types(graph: Graph, given_edges: Mapping[Any, Any], edge_index: Tensor) -> Tensor | None:
     """Return edge ids if the edges of several types are concatenated, each with its own node offsets, as in HGT."""
 
     types = graph.types
     assert types is not None
     parts, begin = [], 0
-    for kind, edges in given.items():
+    for kind, edges in given_edges.items():
         edges = plain(edges)
         if kind not in types.edge_types or not isinstance(edges, Tensor):
             return None

@@ -33,18 +33,19 @@ class Bypass:
         layer: The layer of this share, counted from 0; None if all layers were set to 0 at once.
         spread: The spread of the outputs over nodes or graphs with all attention weights 0, relative to the usual
             spread.
-        around: The bypassed layers: without the weights of such a layer, the outputs still depend on the layers before.
+        bypassed_layers: The layers that are bypassed: without the weights of such a layer, the outputs still depend on
+            the layers before.
     """
 
     share: float
     layer: int | None = None
     spread: float = 0.0
-    around: frozenset[int] = frozenset()
+    bypassed_layers: frozenset[int] = frozenset()
 
     @property
     def exists(self) -> bool:
         """Whether any path bypasses attention."""
-        return self.spread > NEGLIGIBLE or bool(self.around)
+        return self.spread > NEGLIGIBLE or bool(self.bypassed_layers)
 
     def __str__(self) -> str:
         """Say whether information bypasses attention, and which share of targets keeps its class at weights of 0."""
@@ -84,7 +85,7 @@ def measure_bypass(
     usual: Tensor | None = None,
     targets: Tensor | None = None,
     predict: Callable[[Tensor], Tensor] | None = predicted_class,
-    known: Collection[int] = (),
+    bypassed_before: Collection[int] = (),
 ) -> Bypass:
     """Run a model with all attention weights 0, then with those of one layer at a time, and compare its outputs.
 
@@ -101,7 +102,7 @@ def measure_bypass(
         usual: The output for `x`, if it was computed already.
         targets: Rows of the output to count; None for all.
         predict: Returns the predicted class of each row; None if outputs have no classes.
-        known: `Bypass.around` of an earlier measurement of the same model.
+        bypassed_before: `Bypass.bypassed_layers` of an earlier measurement of the same model.
     """
 
     def cut(layer_numbers: Sequence[int], features: Any = x) -> Tensor:
@@ -125,25 +126,25 @@ def measure_bypass(
             return Bypass(math.nan, spread=math.nan)
         spread = size_bare / size if size > 0 else (0.0 if size_bare == 0 else math.inf)
         outputs_without: dict[int | None, Tensor] = {None: bare} if spread > NEGLIGIBLE else {}
-        around = set()
+        bypassed = set()
         for layer in every if len(layers) > 1 else ():
             without = last if last is not None and layer == every[-1] else cut([layer])
             if has_rows and not _spread(without) > NEGLIGIBLE * size:
                 continue
-            if layer not in known:
+            if layer not in bypassed_before:
                 if layer == 0:
                     other = cut([0], _of_all_types(_other_features, x))
                 else:
                     other = bare if layer == every[-1] else cut(every[: layer + 1])
                 if not float((without - other).pow(2).mean().sqrt()) > NEGLIGIBLE * size:
                     continue
-            around.add(layer)
+            bypassed.add(layer)
             outputs_without[layer] = without
     if not outputs_without or predict is None:
-        return Bypass(math.nan if outputs_without else 0.0, None, spread, frozenset(around))
+        return Bypass(math.nan if outputs_without else 0.0, None, spread, frozenset(bypassed))
     shares = {layer: _kept_share(predict(usual), predict(output), targets) for layer, output in outputs_without.items()}
     worst = max(shares, key=lambda layer: shares[layer])
-    return Bypass(shares[worst], worst, spread, frozenset(around))
+    return Bypass(shares[worst], worst, spread, frozenset(bypassed))
 
 
 def odd_outputs(usual: Tensor) -> str | None:

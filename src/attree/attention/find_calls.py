@@ -53,7 +53,7 @@ def find_calls(records: LayerRecords, output: Any, graph: Graph | None = None) -
             waiting.extend(mix.factors)
     calls = sorted(set(full) - {OUTPUT})
     _check_other_ways(records, calls, output)
-    kinds = [None if graph is None else find_type(graph, record.given) for record in records]
+    kinds = [None if graph is None else find_type(graph, record.given_edges) for record in records]
     ends_in = tuple(None if kind is None else kind[2] for kind in kinds)
     readable = not any(_nonlinear(records, list(factors), ends_in) for factors in full.values())
     return CallGraph(calls, _reduced(records, full, ends_in), full if readable else None, is_fixed)

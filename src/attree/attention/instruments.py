@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from inspect import signature
 from typing import Any, TypeVar
 
@@ -28,6 +29,9 @@ T = TypeVar("T")
 
 Softmax = Callable[[Tensor], Tensor]
 """Turns the scores of a layer into weights."""
+
+Aggregate = Callable[[Tensor], Tensor]
+"""Turns the messages of a layer into one row per destination."""
 
 
 @dataclass(eq=False)
@@ -140,6 +144,14 @@ class Watcher:
         """Called in place of each softmax of the layer; returns the weights that the layer uses."""
         return softmax(scores)
 
+    def message(self, call: LayerCall, message: Callable[..., Tensor], arguments: dict[str, Any]) -> Tensor:
+        """Called in place of the layer's `message`; returns the messages along `call.edges`."""
+        return message(**arguments)
+
+    def aggregate(self, call: LayerCall, aggregate: Aggregate, messages: Tensor, index: Tensor) -> Tensor:
+        """Called in place of the layer's `aggregate`; `index` is the destination of each message."""
+        return aggregate(messages)
+
     def messages(self, call: LayerCall, messages: Tensor) -> Tensor | None:
         """Called with the messages along `call.edges`; returns messages to use instead, or None."""
 
@@ -183,7 +195,10 @@ class Instrument:
                 conv.register_forward_pre_hook(self._begin, with_kwargs=True),
                 conv.register_forward_hook(self._end, always_call=True),
             ]
-            if overridden & {"propagate", "softmax", "messages", "sums"}:
+            for name, replacement in (("message", self._message), ("aggregate", self._aggregate)):
+                if name in overridden:  # the layer's own method may be replaced already, by one with another softmax
+                    attributes[name] = partial(replacement, conv, attributes.get(name, getattr(conv, name)))
+            if overridden & {"propagate", "softmax", "message", "aggregate", "messages", "sums"}:
                 handles.append(conv.register_edge_update_forward_pre_hook(self._see_edges))
                 handles.append(conv.register_propagate_forward_pre_hook(self._propagate))
             if "messages" in overridden:
@@ -226,6 +241,16 @@ class Instrument:
             return self._watcher.softmax(call, src, lambda scores: pyg_softmax(scores, *args, **kwargs))
 
         return softmax
+
+    def _message(self, conv: MessagePassing, message: Callable[..., Tensor], **arguments: Any) -> Tensor:
+        return self._watcher.message(self._running(conv), message, arguments)
+
+    def _aggregate(
+        self, conv: MessagePassing, aggregate: Callable[..., Tensor], messages: Tensor, *args: Any, **kwargs: Any
+    ) -> Tensor:
+        index = kwargs["index"] if "index" in kwargs else args[0]
+        call = self._running(conv)
+        return self._watcher.aggregate(call, lambda inputs: aggregate(inputs, *args, **kwargs), messages, index)
 
     def _messages(self, conv: MessagePassing, inputs: Any, messages: Tensor) -> Tensor | None:
         return self._watcher.messages(self._running(conv), messages)

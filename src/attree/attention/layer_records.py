@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.combination import Combination
-from attree.attention.instruments import LayerCall, Softmax, Watcher, instrument, within_relations
-from attree.attention.message_weights import WeightReader, is_known, read_weights
+from attree.attention.instruments import Aggregate, LayerCall, Softmax, Watcher, instrument, within_relations
+from attree.attention.message_weights import WeightReader, is_known
 from attree.attention.mix import Mix
 from attree.attention.provenance import NONE, Marks
 from attree.errors import UnsupportedModelError
@@ -28,7 +28,7 @@ class LayerRecord:
         conv: The convolution.
         name: Name of the convolution in the model, such as `convs.0`.
         features: The input features: a tensor, a pair for sources and destinations, or a dict by node type.
-        given: The edges that the convolution was called with: a tensor, or a dict by edge type.
+        given_edges: The edges that the convolution was called with: a tensor, or a dict by edge type.
         bipartite: Whether sources and destinations have different features.
         scores: The scores before the last softmax.
         weights: The weights returned by each softmax call.
@@ -47,7 +47,7 @@ class LayerRecord:
     conv: MessagePassing
     name: str = ""
     features: Any = None
-    given: Any = None
+    given_edges: Any = None
     bipartite: bool = False
     scores: Tensor | None = None
     weights: list[Tensor] = field(default_factory=list)
@@ -91,13 +91,11 @@ def record_layers(
     recorder = _Recorder(Combination() if follow else None, alter)
     with ExitStack() as stack:
         for conv in stack.enter_context(instrument(model, recorder, attention_only)).convs:
-            if not is_known(conv):
-                if alter is not None:
-                    raise UnsupportedModelError(
-                        "Expected convolutions that weigh messages by what their softmax returns (GATConv, GATv2Conv, "
-                        f"SuperGATConv, TransformerConv) where attention is altered, but got {type(conv).__name__}."
-                    )
-                recorder.readers[conv] = stack.enter_context(read_weights(conv))
+            if alter is not None and not is_known(conv):
+                raise UnsupportedModelError(
+                    "Expected convolutions that weigh messages by what their softmax returns (GATConv, GATv2Conv, "
+                    f"SuperGATConv, TransformerConv) where attention is altered, but got {type(conv).__name__}."
+                )
         if recorder.provenance is not None:
             stack.enter_context(recorder.provenance)
         yield recorder.records
@@ -114,31 +112,36 @@ class _Recorder(Watcher):
         self.provenance = provenance
         self.alter = alter
         self.records = LayerRecords(provenance)
-        self.readers: dict[MessagePassing, WeightReader] = {}
-        self._outer: list[int] = []
+        self._outer: list[tuple[int, WeightReader | None]] = []
 
     def begin(self, call: LayerCall) -> None:
         """Open the record of a call: its features, its edges and the earlier calls that feed it."""
         features = call.features
         record = LayerRecord(call.conv, call.name, features, call.given_edges, _two_node_sets(features))
         if call.is_inner:
-            self.records[self._outer[-1]].uses |= {call.number}
+            self.records[self._outer[-1][0]].uses |= {call.number}
         if self.provenance is not None:
             sources, destinations = sides_of(features)
             record.mix = self.provenance.mix(sources)
             record.destination_calls = self.provenance.marks(destinations)
             record.uses |= self.provenance.marks((call.args, call.kwargs))
             self.provenance.pause()
-        if call.conv in self.readers:
-            self.readers[call.conv].begin()
         self.records.append(record)
-        self._outer.append(call.number)
+        self._outer.append((call.number, None if is_known(call.conv) else WeightReader(call.conv)))
 
     def propagate(self, call: LayerCall, arguments: dict[str, Any]) -> None:
         record = self.records[call.number]
         record.edges.append(call.edges)
         if within_relations(call.conv):
             record.relation = arguments["edge_type"]
+
+    def message(self, call: LayerCall, message: Callable[..., Tensor], arguments: dict[str, Any]) -> Tensor:
+        reader = self._outer[-1][1]
+        return message(**arguments) if reader is None else reader.message(message, arguments)
+
+    def aggregate(self, call: LayerCall, aggregate: Aggregate, messages: Tensor, index: Tensor) -> Tensor:
+        reader = self._outer[-1][1]
+        return aggregate(messages) if reader is None else reader.aggregate(aggregate, messages, index)
 
     def sums(self, call: LayerCall, sums: Tensor) -> None:
         record = self.records[call.number]
@@ -149,7 +152,7 @@ class _Recorder(Watcher):
 
     def softmax(self, call: LayerCall, scores: Tensor, softmax: Softmax) -> Tensor:
         """Record the scores and weights of a softmax call, and return the weights that the convolution uses."""
-        reader = self.readers.get(call.conv)
+        reader = self._outer[-1][1]
         weights = softmax(scores) if reader is None else reader.softmax(scores, softmax)
         if reader is not None and reader.is_probing:
             return weights
@@ -163,9 +166,9 @@ class _Recorder(Watcher):
         # With `return_attention_weights`, a PyG convolution returns a tuple that starts with the node embeddings.
         record = self.records[call.number]
         record.output = output[0] if isinstance(output, tuple) else output
-        if call.conv in self.readers:
-            record.factors, record.unclear = self.readers[call.conv].result()
-        self._outer.pop()
+        reader = self._outer.pop()[1]
+        if reader is not None:
+            record.factors, record.unclear = reader.result()
         if self.provenance is not None:
             self.provenance.mark(output, call.number)
             if not call.is_inner:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -44,7 +43,7 @@ def is_known(conv: MessagePassing) -> bool:
 
 
 class WeightReader:
-    """Reads the weights of the messages of one convolution, call by call.
+    """Reads the weights of the messages of one call of a convolution, from what a `Watcher` sees of the call.
 
     Args:
         conv: The convolution.
@@ -53,13 +52,8 @@ class WeightReader:
     def __init__(self, conv: MessagePassing) -> None:
         self._conv = conv
         self._heads = int(getattr(conv, "heads", 1))
-        self._message, self._aggregate = conv.message, conv.aggregate
-        self._replayed: Iterator[Tensor] | None = None
-        self.begin()
-
-    def begin(self) -> None:
-        """Start a new call of the convolution."""
         self._softmaxes: list[Tensor] = []
+        self._replayed: Iterator[Tensor] | None = None
         self._factors: Tensor | None = None
         self._unclear: str | None = "it calls no `message`"
 
@@ -80,20 +74,19 @@ class WeightReader:
         self._softmaxes.append(weights)
         return weights
 
-    def see_message(self, **arguments: Any) -> Tensor:
-        """Run in place of `conv.message`, and read the factor of each source."""
+    def message(self, message: Callable[..., Tensor], arguments: dict[str, Any]) -> Tensor:
+        """Return the messages, and read the factor of each source."""
         before = len(self._softmaxes)
         arguments_before = {
             name: value.clone() if isinstance(value, Tensor) else value for name, value in arguments.items()
         }
-        returned: Tensor = self._message(**arguments)
+        returned = message(**arguments)
         inside = self._softmaxes[before:]
 
         def again(replaced: dict[str, Any]) -> Tensor:
             self._replayed = iter(inside)
             try:
-                messages: Tensor = self._message(**(arguments_before | replaced))
-                return messages
+                return message(**(arguments_before | replaced))
             finally:
                 self._replayed = None
 
@@ -109,38 +102,21 @@ class WeightReader:
         self._unclear = None if self._factors is not None else "its messages are no multiples of neighbours' features"
         return returned
 
-    def see_aggregate(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Run in place of `conv.aggregate`, and read the factor of each sum."""
-        returned: Tensor = self._aggregate(inputs, *args, **kwargs)
-        plain = type(self._conv).aggregate is MessagePassing.aggregate and "aggregate" not in vars(type(self._conv))
-        if self._unclear or (plain and type(self._conv.aggr_module) is SumAggregation):
+    def aggregate(self, aggregate: Callable[[Tensor], Tensor], messages: Tensor, index: Tensor) -> Tensor:
+        """Return the aggregated messages, and read the factor of each sum."""
+        returned = aggregate(messages)
+        is_plain = type(self._conv).aggregate is MessagePassing.aggregate
+        if self._unclear or (is_plain and type(self._conv.aggr_module) is SumAggregation):
             return returned
-        index: Tensor = kwargs["index"] if "index" in kwargs else args[0]
         assert self._factors is not None
-        factors = factors_of_sums(
-            lambda messages: self._aggregate(messages, *args, **kwargs), inputs, returned, index, self._factors.shape[1]
-        )
+        factors = factors_of_sums(aggregate, messages, returned, index, self._factors.shape[1])
         if factors is not None:
             self._factors = self._factors * factors.index_select(0, index)
         elif self._softmaxes:
             self._unclear = "it does not add up its messages"
         else:
-            self._factors = self._factors * shares_of_aggregation(inputs, returned, index)
+            self._factors = self._factors * shares_of_aggregation(messages, returned, index)
         return returned
-
-
-@contextmanager
-def read_weights(conv: MessagePassing) -> Iterator[WeightReader]:
-    """While open, the returned reader sees the messages of a convolution; on exit the convolution is restored."""
-    instance_methods = {name: vars(conv)[name] for name in ("message", "aggregate") if name in vars(conv)}
-    reader = WeightReader(conv)
-    vars(conv).update(message=reader.see_message, aggregate=reader.see_aggregate)
-    try:
-        yield reader
-    finally:
-        for name in ("message", "aggregate"):
-            vars(conv).pop(name, None)
-        vars(conv).update(instance_methods)
 
 
 def factors_of_messages(

@@ -35,20 +35,20 @@ def subject_pairs(subject: Subject | Attention, targets: Targets = "all", *, onl
         only_flows: Leave out pairs whose edge carries no flow to the target.
     """
     subject = as_subject(subject)
-    attention, batch, chosen = subject.attention, subject.batch, subject.targets(targets)
+    attention, batch, ids = subject.attention, subject.batch, subject.targets(targets)
     if batch is None:
-        roots = subject.roots(chosen, torch.float32)
-        rows = None if subject.outputs.nodes is None else subject.rows(chosen)
+        roots = subject.roots(ids, torch.float32)
+        rows = None if subject.outputs.nodes is None else subject.rows(ids)
         pairs = root_pairs(subject.graph, roots, attention.num_layers, only_flows=only_flows)
         pairs = replace(pairs, rows=rows, level=subject.level)
     else:
         pairs = graph_pairs(subject.graph, batch)
-        pairs = pairs.of_targets(torch.searchsorted(pairs.targets, chosen))
+        pairs = pairs.of_targets(torch.searchsorted(pairs.targets, ids))
     if any(present is None for present in attention.present):
         return pairs
     used = torch.stack([present for present in attention.present if present is not None]).any(dim=0)
-    kept = used[pairs.edges]
-    return pairs if bool(kept.all()) else pairs.only(kept)
+    is_used = used[pairs.edges]
+    return pairs if bool(is_used.all()) else pairs.only(is_used)
 
 
 def subgraph_pairs(graph: Graph, targets: Targets, num_layers: int, memory: int = WALK_MEMORY) -> Pairs:
@@ -168,16 +168,16 @@ def neighbourhoods(
         wider: Number of hops beyond those of the network's layers, for networks that also read edges elsewhere.
     """
     sizes, done = subject.graph.given_entering.sizes + 1, 0
-    for chosen, owner, node in _inner_nodes(subject, targets, memory, subject.num_layers + int(induced) + wider):
-        edges = torch.zeros(chosen.numel(), dtype=exact_dtype(chosen.device), device=chosen.device)
+    for ids, owner, node in _inner_nodes(subject, targets, memory, subject.num_layers + int(induced) + wider):
+        edges = torch.zeros(ids.numel(), dtype=exact_dtype(ids.device), device=ids.device)
         edges.index_add_(0, owner, sizes[node].to(edges.dtype))
         for begin, end in chunk_bounds(edges * bytes_per_edge, memory):
             first, last = torch.searchsorted(owner, owner.new_tensor([begin, end])).tolist()
             part = Part.entering(
                 subject.graph, end - begin, owner[first:last] - begin, node[first:last], induced=induced
             )
-            yield done + begin, done + end, _for_targets(subject, part, chosen[begin:end])
-        done += chosen.numel()
+            yield done + begin, done + end, _for_targets(subject, part, ids[begin:end])
+        done += ids.numel()
 
 
 def _inner_nodes(
@@ -198,11 +198,11 @@ def _inner_nodes(
 
 def _for_targets(subject: Subject, part: Part, targets: Tensor) -> Part:
     """Return a part with the positions of its targets, the pairs to predict and the graph of each node."""
-    own, ends = torch.arange(part.count, device=part.node.device), subject.outputs.ends
+    numbers, ends = torch.arange(part.count, device=part.node.device), subject.outputs.ends
     batch = subject.call.batch
     return replace(
         part,
         graph_of=None if batch is None or not part.node.numel() else batch[part.node[part.bounds[0][:-1]]],
-        queries=None if ends is None else torch.stack([part.find(own, end[targets]) for end in ends]),
-        target=part.find(own, subject.nodes_of(targets)) if subject.level == "node" else None,
+        queries=None if ends is None else torch.stack([part.find(numbers, end[targets]) for end in ends]),
+        target=part.find(numbers, subject.nodes_of(targets)) if subject.level == "node" else None,
     )

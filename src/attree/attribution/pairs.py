@@ -62,10 +62,10 @@ class PairWalk:
             return None
         walk = Walk.of(graph, Roots.at_nodes(targets), num_layers)
         entry, place = expand(graph.entering.ptr, walk.node)
-        listed = graph.entering.items[place]
+        flow_edges = graph.entering.items[place]
         # Pairs list the edges that carry a flow by target, in the order of these rows.
         pair = flow.nonzero().view(-1)
-        return cls(walk, entry, place, listed, pair) if torch.equal(edges[pair], listed) else None
+        return cls(walk, entry, place, flow_edges, pair) if torch.equal(edges[pair], flow_edges) else None
 
 
 @dataclass(frozen=True)
@@ -136,10 +136,10 @@ class Pairs:
             rows=rows,
         )
 
-    def only(self, kept: Tensor) -> Pairs:
+    def only(self, mask: Tensor) -> Pairs:
         """Return some of the pairs, given as a mask; targets without pairs stay."""
-        ptr = pointers(self.owner[kept].bincount(minlength=self.targets.numel()))
-        return replace(self, ptr=ptr, edges=self.edges[kept], flow=self.flow[kept])
+        ptr = pointers(self.owner[mask].bincount(minlength=self.targets.numel()))
+        return replace(self, ptr=ptr, edges=self.edges[mask], flow=self.flow[mask])
 
     def scores(self, attribution: Attribution) -> Tensor:
         """Return an attribution's score of every pair; 0 if it does not list the edge."""

@@ -230,13 +230,13 @@ class Evaluator:
 
     def _bypass(self) -> Bypass:
         """Return how much bypasses attention with the current weights; measured again only if the weights changed."""
-        known, versions = self._last_bypass
+        bypass, versions = self._last_bypass
         now = _versions(self.subject.call.user_model)
         if now is None or now != versions:
-            around = known.around
-            known = bypass_of(self.subject, self.targets, known=around)
-            self._last_bypass = replace(known, around=around | known.around), now
-        return known
+            before = bypass.bypassed_layers
+            bypass = bypass_of(self.subject, self.targets, bypassed_before=before)
+            self._last_bypass = replace(bypass, bypassed_layers=before | bypass.bypassed_layers), now
+        return bypass
 
     def _scores(self, column: str, method: AttributionMethod, effects: Effects | None) -> Tensor:
         """Return a column's score of every pair. Random scores are drawn only once."""

@@ -77,24 +77,27 @@ class AttentionGradient(MaskMethod):
         protocol = resolve_protocol(self.protocol, run.model)
         logits = run.attend(copies)
         run.check(copies, logits)
-        found = list(run.gradients(copies, logits))
+        gradients = list(run.gradients(copies, logits))
         if self.steps is not None:
-            found = self._averaged(run, copies, found)
+            gradients = self._averaged(run, copies, gradients)
         scores = torch.zeros(copies.entry_owner.numel(), dtype=exact_dtype(logits.device), device=logits.device)
-        for one in found:
-            scores.index_add_(0, run.entries(copies, one.call), _first_order(protocol, one))
+        for of_call in gradients:
+            scores.index_add_(0, run.entries(copies, of_call.call), _first_order(protocol, of_call))
         return scores
 
-    def _averaged(self, run: AttentionRun, copies: TargetCopies, found: Sequence[Gradients]) -> list[Gradients]:
+    def _averaged(self, run: AttentionRun, copies: TargetCopies, gradients: Sequence[Gradients]) -> list[Gradients]:
         """Return the same calls with derivatives averaged while all attention is scaled from 0 to 1."""
         assert self.steps is not None
-        means = [Gradients(one.call, torch.zeros_like(one.by_score), torch.zeros_like(one.by_weight)) for one in found]
+        means = [
+            Gradients(of_call.call, torch.zeros_like(of_call.by_score), torch.zeros_like(of_call.by_weight))
+            for of_call in gradients
+        ]
         points, weights = np.polynomial.legendre.leggauss(self.steps)
         for point, weight in zip((points + 1) / 2, weights / 2, strict=True):
             logits = run.attend(copies, share=float(point))
-            for mean, one in zip(means, run.gradients(copies, logits), strict=True):
-                mean.by_score.add_(one.by_score, alpha=float(weight))
-                mean.by_weight.add_(one.by_weight, alpha=float(weight))
+            for mean, of_call in zip(means, run.gradients(copies, logits), strict=True):
+                mean.by_score.add_(of_call.by_score, alpha=float(weight))
+                mean.by_weight.add_(of_call.by_weight, alpha=float(weight))
         return means
 
 
@@ -104,7 +107,7 @@ class SoftmaxCall:
 
     Attributes:
         conv: The convolution.
-        given: The edges that the convolution was called with: a tensor, or a dict by edge type.
+        given_edges: The edges that the convolution was called with: a tensor, or a dict by edge type.
         edges: The edges that the convolution scores, [2, edges].
         scores: Scores of the edges before softmax, [edges, ...].
         weights: Weights of the edges after softmax.
@@ -113,7 +116,7 @@ class SoftmaxCall:
     """
 
     conv: MessagePassing
-    given: Any
+    given_edges: Any
     edges: Tensor
     scores: Tensor
     weights: Tensor
@@ -174,15 +177,18 @@ class AttentionRun(MaskedRun):
         shifts = [shift for call in self._calls for shift in (call.score_shift, call.weight_shift)]
         if not shifts or not explained.requires_grad:  # the outputs do not depend on attention
             return
-        found = torch.autograd.grad(explained, shifts, allow_unused=True)
-        gradients = [torch.zeros_like(shift) if one is None else one for one, shift in zip(found, shifts, strict=True)]
+        derivatives = torch.autograd.grad(explained, shifts, allow_unused=True)
+        gradients = [
+            torch.zeros_like(shift) if derivative is None else derivative
+            for derivative, shift in zip(derivatives, shifts, strict=True)
+        ]
         yield from map(Gradients, self._calls, gradients[::2], gradients[1::2])
 
     def entries(self, copies: TargetCopies, call: SoftmaxCall) -> Tensor:
         """Return the entry of the batch for each edge of a softmax: an edge, or the self-loop of a node."""
         if copies.subject.graph.types is not None:
             # A heterogeneous graph lists given edges and self-loops in the same order as masks do.
-            entries = edge_ids(copies.graph, call.given, call.edges)
+            entries = edge_ids(copies.graph, call.given_edges, call.edges)
         else:
             loops = call.edges[0] == call.edges[1]
             fits = torch.equal(call.edges[:, ~loops], copies.edge_index[:, copies.proper])
@@ -204,12 +210,12 @@ def attention_run(subject: Subject) -> Iterator[AttentionRun]:
         yield run
 
 
-def _first_order(protocol: ReductionProtocol, found: Gradients) -> Tensor:
+def _first_order(protocol: ReductionProtocol, gradients: Gradients) -> Tensor:
     """Return the first-order term of each edge in one softmax call, summed over heads, [edges]."""
-    call, wide = found.call, exact_dtype(found.by_weight.device)
+    call, wide = gradients.call, exact_dtype(gradients.by_weight.device)
     scores, weights, by_score, by_weight = (
         values.to(wide).reshape(values.shape[0], math.prod(values.shape[1:]))
-        for values in (call.scores, call.weights, found.by_score, found.by_weight)
+        for values in (call.scores, call.weights, gradients.by_score, gradients.by_weight)
     )
     if protocol.score_shift == -math.inf:
         return _removal(call.edges, weights, by_weight, torch.finfo(call.weights.dtype).eps)

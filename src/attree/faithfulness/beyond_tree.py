@@ -96,9 +96,9 @@ def reduce_all(
 def _used_edges(subject: Subject) -> Tensor:
     """Return the ids of the edges of the data, and of the self-loops that some layer uses."""
     graph, present = subject.graph, subject.attention.present
-    if any(one is None for one in present):
+    if any(mask is None for mask in present):
         return torch.arange(graph.num_edges, device=graph.device)
-    used = torch.stack([one for one in present if one is not None]).any(dim=0)
+    used = torch.stack([mask for mask in present if mask is not None]).any(dim=0)
     used[: graph.num_proper_edges] = True
     return used.nonzero().view(-1)
 
@@ -110,13 +110,13 @@ def _pairs_like(pairs: Pairs, owner: Tensor, edges: Tensor) -> Pairs:
     return replace(pairs, ptr=ptr, edges=edges[order], flow=torch.zeros_like(edges, dtype=torch.bool))
 
 
-def _merged(first: Reduction, second: Reduction, chosen: Tensor) -> Reduction:
+def _merged(first: Reduction, second: Reduction, affects: Tensor) -> Reduction:
     """Return one reduction of all pairs of the first, then the chosen pairs of the second, target by target."""
-    owner = torch.cat([first.pairs.owner, second.pairs.owner[chosen]])
+    owner = torch.cat([first.pairs.owner, second.pairs.owner[affects]])
     order = owner.argsort(stable=True)
 
-    def joined(one: Tensor, other: Tensor) -> Tensor:
-        return torch.cat([one, other[chosen]])[order]
+    def joined(first_values: Tensor, second_values: Tensor) -> Tensor:
+        return torch.cat([first_values, second_values[affects]])[order]
 
     ptr = pointers(owner.bincount(minlength=first.pairs.targets.numel()))
     edges, flow = joined(first.pairs.edges, second.pairs.edges), joined(first.pairs.flow, second.pairs.flow)

@@ -106,15 +106,15 @@ class CopiesPass(ReductionPass):
     def measure(self, pairs: Pairs, protocol: ReductionProtocol, writer: ReductionWriter, progress: Progress) -> None:
         """Reduce every pair's edge in a copy of its own; pairs that cannot have an effect keep 0."""
         self.check(pairs.targets)
-        chosen = (
+        places = (
             pairs.flow.nonzero().view(-1) if not self._wider else torch.arange(len(pairs), device=pairs.edges.device)
         )
-        alone = Rows(torch.arange(chosen.numel() + 1, device=chosen.device), pairs.edges[chosen])
+        alone = Rows(torch.arange(places.numel() + 1, device=places.device), pairs.edges[places])
         done = 0
-        for begin, end, output in self._outputs(pairs.targets, pairs.owner[chosen], alone, protocol):
-            writer.fill(chosen[begin:end], output)
+        for begin, end, output in self._outputs(pairs.targets, pairs.owner[places], alone, protocol):
+            writer.fill(places[begin:end], output)
             done += end - begin
-            progress(done, chosen.numel())
+            progress(done, places.numel())
 
     @torch.no_grad()
     def reduce_sets(self, targets: Tensor, owner: Tensor, sets: Rows, protocol: ReductionProtocol) -> Tensor:

@@ -57,13 +57,13 @@ def delete_edges(
     predicted = before.argmax(dim=-1)
     targets = torch.arange(pairs.targets.numel(), device=pairs.edges.device)
     owner = row_of(torch.full_like(targets, len(counts)))
-    found = {}
+    probabilities = {}
     for name, values in scores.items():
         after = recorded.reduce_sets(pairs, owner, _highest(pairs, values, counts), protocol)
-        own = None if measured is None else measured[rows[owner]]
-        probability = head.logits(after, own).softmax(dim=-1)
-        found[name] = probability.gather(1, predicted[owner].unsqueeze(1)).view(-1, len(counts))
-    return found
+        measured_of_sets = None if measured is None else measured[rows[owner]]
+        probability = head.logits(after, measured_of_sets).softmax(dim=-1)
+        probabilities[name] = probability.gather(1, predicted[owner].unsqueeze(1)).view(-1, len(counts))
+    return probabilities
 
 
 def _highest(pairs: Pairs, scores: Tensor, counts: Sequence[int]) -> Rows:
@@ -76,8 +76,8 @@ def _highest(pairs: Pairs, scores: Tensor, counts: Sequence[int]) -> Rows:
     order = order[owner[order].argsort(stable=True)]
     ranked, sizes = pairs.edges[flow[order]], owner.bincount(minlength=pairs.targets.numel())
     begin = pointers(sizes)[:-1]
-    taken = torch.minimum(sizes.unsqueeze(1), torch.tensor(counts, device=sizes.device)).view(-1)
+    counts_taken = torch.minimum(sizes.unsqueeze(1), torch.tensor(counts, device=sizes.device)).view(-1)
     first = begin.unsqueeze(1).expand(-1, len(counts)).reshape(-1)
-    ptr = pointers(taken)
-    which, place = expand(ptr, torch.arange(taken.numel(), device=taken.device))
+    ptr = pointers(counts_taken)
+    which, place = expand(ptr, torch.arange(counts_taken.numel(), device=counts_taken.device))
     return Rows(ptr, ranked[first[which] + place - ptr[which]])

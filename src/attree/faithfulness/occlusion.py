@@ -90,8 +90,8 @@ class Occlusion(AttributionMethod):
                 reduction = reduce_all(effects, subject, subject_pairs(subject, ids[begin:end]), protocol).reduction
                 effects.forget()
                 pairs, effect = reduction.pairs, reduction.delta_pc
-                listed = pairs.flow | (effect != 0)
-                pairs, effect = pairs.only(listed), effect[listed]
+                is_listed = pairs.flow | (effect != 0)
+                pairs, effect = pairs.only(is_listed), effect[is_listed]
             yield Attribution(self.name, subject.graph, pairs.targets, pairs.ptr, pairs.edges, effect)
 
     def score_pairs(self, subject: Subject | Attention, pairs: Pairs, effects: Effects | None = None) -> Tensor:

@@ -106,10 +106,10 @@ Protocols = str | ReductionProtocol | Iterable[str | ReductionProtocol]
 
 def check_protocols(protocols: Protocols) -> list[str | ReductionProtocol]:
     """Return the protocols as a list; raise unless each is a known name or a `ReductionProtocol`."""
-    known = f"names among {', '.join(protocol_names())}, or protocols"
-    checked = expect_list(protocols, "protocols", (str, ReductionProtocol), known)
-    for one in checked:
-        expect(isinstance(one, ReductionProtocol) or one in protocol_names(), "protocols", known, one)
+    expected = f"names among {', '.join(protocol_names())}, or protocols"
+    checked = expect_list(protocols, "protocols", (str, ReductionProtocol), expected)
+    for protocol in checked:
+        expect(isinstance(protocol, ReductionProtocol) or protocol in protocol_names(), "protocols", expected, protocol)
     return checked
 
 
@@ -119,20 +119,22 @@ def resolve_protocols(protocols: Protocols, model: nn.Module) -> tuple[Reduction
     Raises:
         ArgumentError: Two different protocols have the same name, so their results could not be distinguished.
     """
-    found: dict[str, ReductionProtocol] = {}
-    for given in check_protocols(protocols):
-        one = resolve_protocol(given, model)
-        expect(found.get(one.name, one) == one, "protocols", "protocols of different names", one.name)
-        found[one.name] = one
-    return tuple(found.values())
+    by_name: dict[str, ReductionProtocol] = {}
+    for entry in check_protocols(protocols):
+        protocol = resolve_protocol(entry, model)
+        expect(
+            by_name.get(protocol.name, protocol) == protocol, "protocols", "protocols of different names", protocol.name
+        )
+        by_name[protocol.name] = protocol
+    return tuple(by_name.values())
 
 
 def resolve_protocol(protocol: str | ReductionProtocol, model: nn.Module) -> ReductionProtocol:
     """Return the protocol of a name; `authors` is `weight` for GAT and `coefficient` otherwise, as in their code."""
     if isinstance(protocol, ReductionProtocol):
         return protocol
-    known = isinstance(protocol, str) and protocol in protocol_names()
-    expect(known, "protocol", f"one of {', '.join(protocol_names())}", protocol)
+    is_name = isinstance(protocol, str) and protocol in protocol_names()
+    expect(is_name, "protocol", f"one of {', '.join(protocol_names())}", protocol)
     if protocol == AUTHORS:
         is_gat = all(isinstance(conv, GATConv) for conv in message_passing(model))
         return PROTOCOLS["weight" if is_gat else "coefficient"]

@@ -87,26 +87,26 @@ class ReductionWriter:
         probability = self._logits.softmax(dim=-1)[self._target] if with_probability and not is_number else None
         self.result = Reduction(pairs, zeros, entropy, torch.zeros_like(zeros, dtype=torch.bool), probability)
 
-    def fill(self, chosen: Tensor, output: Tensor) -> None:
+    def fill(self, positions: Tensor, output: Tensor) -> None:
         """Set the effects on the chosen pairs, given their targets' outputs after the reduction, one row per pair."""
         result, target = self.result, None
         if self._measured is not None or self._head.mode == "regression":
-            target = take_rows(self._target, chosen)
+            target = take_rows(self._target, positions)
         measured = None if self._measured is None else self._measured[target]
         after = self._head.logits(output.to(self._logits.dtype), measured)
         if self._head.mode == "regression":
-            result.delta_pc[chosen] = round_to((self._logits[target] - after).squeeze(1), self._step)
+            result.delta_pc[positions] = round_to((self._logits[target] - after).squeeze(1), self._step)
             return
-        owner = take_rows(self._owner, chosen)
+        owner = take_rows(self._owner, positions)
         if self._effect_only:
-            result.delta_pc[chosen] = round_to(self._before.decline(owner, after), self._step)
+            result.delta_pc[positions] = round_to(self._before.decline(owner, after), self._step)
             return
         delta_pc, delta_ne, changed, probability = self._before.at(owner).compare(after, self._step)
-        result.delta_pc[chosen] = round_to(delta_pc, self._step)
-        result.delta_ne[chosen] = round_to(delta_ne, self._step)
-        result.changed[chosen] = changed
+        result.delta_pc[positions] = round_to(delta_pc, self._step)
+        result.delta_ne[positions] = round_to(delta_ne, self._step)
+        result.changed[positions] = changed
         if result.probability is not None:
-            result.probability[chosen] = probability
+            result.probability[positions] = probability
 
 
 class ReductionEngine(ABC):

@@ -175,12 +175,16 @@ def weight_dtype(call: ModelCall) -> torch.dtype:
 
 def _narrow(attention: Attention, dtype: torch.dtype) -> Attention:
     """Return attention whose weights have been rounded to a type."""
-    even = None if attention.even is None else tuple(None if one is None else one.to(dtype) for one in attention.even)
+    even = (
+        None
+        if attention.even is None
+        else tuple(None if values is None else values.to(dtype) for values in attention.even)
+    )
     return replace(attention, weights=tuple(weight.to(dtype) for weight in attention.weights), even=even)
 
 
 def _as(value: Any, dtype: torch.dtype) -> Any:
     """Return an argument with its floating-point tensors in a type."""
     if isinstance(value, Mapping):
-        return {key: _as(one, dtype) for key, one in value.items()}
+        return {key: _as(entry, dtype) for key, entry in value.items()}
     return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value

@@ -90,7 +90,7 @@ class AttentionPenalties:
 
     def graph_of(self, records: LayerRecords, batch: Any) -> Graph:
         """Return the graph with self-loops of a recorded pass, made from the batch's edge list if both are equal."""
-        layer_edges, features = plain(records[0].given), records[0].features
+        layer_edges, features = plain(records[0].given_edges), records[0].features
         if isinstance(batch, HeteroData) or isinstance(layer_edges, Mapping):
             return self._typed_graph(batch, layer_edges, features)
         if not is_edge_index(layer_edges) or not isinstance(features, Tensor):

@@ -36,8 +36,10 @@ WRAPPED = ("_orig_mod", "module", "encoder", "model", "net")
 
 def parameters(model: nn.Module) -> list[Parameter]:
     """Return the named parameters of a model's forward; for a wrapper, those of the wrapped module."""
-    own = list(signature(unwrapped(model).forward).parameters.values())
-    return [one for one in own if one.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)]
+    declared = list(signature(unwrapped(model).forward).parameters.values())
+    return [
+        parameter for parameter in declared if parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    ]
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -48,7 +50,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
     (True, True)
     """
     while True:
-        kinds = {one.kind for one in signature(model.forward).parameters.values()}
+        kinds = {parameter.kind for parameter in signature(model.forward).parameters.values()}
         if kinds - {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}:
             return model
         modules = (getattr(model, name, None) for name in WRAPPED)
@@ -207,14 +209,14 @@ def typed_kind(name: str, value: Any, types: Types) -> Kind:
     """
     if isinstance(value, Tensor):
         return Kind.IDS if _are_typed_ids(name, value) else Kind.OTHER
-    if not isinstance(value, Mapping) or not value or not all(isinstance(one, Tensor) for one in value.values()):
+    if not isinstance(value, Mapping) or not value or not all(isinstance(rows, Tensor) for rows in value.values()):
         return Kind.OTHER
-    if all(kind in types.node_types and _has_rows(one, len(types.nodes(kind))) for kind, one in value.items()):
+    if all(kind in types.node_types and _has_rows(rows, len(types.nodes(kind))) for kind, rows in value.items()):
         return Kind.BATCH if "batch" in name else Kind.NODE
     if all(kind in types.edge_types for kind in value):
-        if all(_has_rows(one, len(types.edges(kind))) for kind, one in value.items()) and "index" not in name:
+        if all(_has_rows(rows, len(types.edges(kind))) for kind, rows in value.items()) and "index" not in name:
             return Kind.EDGE
-        if all(_are_typed_ids(name, one) for one in value.values()):
+        if all(_are_typed_ids(name, rows) for rows in value.values()):
             return Kind.IDS
     return Kind.OTHER
 

@@ -87,43 +87,47 @@ def bind_data(model: nn.Module, data: Data | HeteroData, call: Call | None = Non
     if isinstance(data, HeteroData):
         return _bind_hetero(model, data, call)
     check_data(data)
-    own = parameters(model) if call is None else []
-    required = [one.name for one in own if one.default is Parameter.empty]
+    declared = parameters(model) if call is None else []
+    required = [parameter.name for parameter in declared if parameter.default is Parameter.empty]
     if call is not None or (len(required) == 1 and (required[0] not in data or required[0] in WHOLE)):
         tensors = {name: data[name] for name in data.keys() if isinstance(data[name], Tensor)}  # noqa: SIM118
         return _call_with_data(model, data, tensors, _num_nodes(data), call)
-    found = {one.name: value for one in own if (value := _look_up(data, one.name)) is not None}
-    if "batch" in required and "batch" not in found:  # one graph, for a model that asks for batches
-        found["batch"] = torch.zeros(_num_nodes(data), dtype=torch.long, device=data.edge_index.device)
-    edges = _edge_parameter(required, found)
+    arguments = {
+        parameter.name: value for parameter in declared if (value := _look_up(data, parameter.name)) is not None
+    }
+    if "batch" in required and "batch" not in arguments:  # one graph, for a model that asks for batches
+        arguments["batch"] = torch.zeros(_num_nodes(data), dtype=torch.long, device=data.edge_index.device)
+    edges = _edge_parameter(required, arguments)
     if edges is None:
-        raise _without_edges(model, own, "features and edges", _sparse_hint(data))
-    found.setdefault(edges, data.edge_index)
-    features = _feature_parameter(required, found, edges, data)
-    if features is not None and features not in found:
-        found[features] = data.x
-    _check_found(model, required, found, data.keys())
-    return _call_by_position(model, own, found, edges, features, _num_nodes(data))
+        raise _without_edges(model, declared, "features and edges", _sparse_hint(data))
+    arguments.setdefault(edges, data.edge_index)
+    features = _feature_parameter(required, arguments, edges, data)
+    if features is not None and features not in arguments:
+        arguments[features] = data.x
+    _check_found(model, required, arguments, data.keys())
+    return _call_by_position(model, declared, arguments, edges, features, _num_nodes(data))
 
 
 def _bind_hetero(model: nn.Module, data: HeteroData, call: Call | None = None) -> ModelCall:
     """Find the arguments of a model in a heterogeneous graph: `x_dict` or `x` are the features of all types, etc."""
     types = _types_of(data)
     edges = {kind: data[kind].edge_index for kind in types.edge_types}
-    own = parameters(model)
-    required = [one.name for one in own if one.default is Parameter.empty]
-    found = {one.name: value for one in own if (value := _look_up_typed(data, one.name)) is not None}
-    if call is not None or (len(required) == 1 and required[0] not in found):
+    declared = parameters(model)
+    required = [parameter.name for parameter in declared if parameter.default is Parameter.empty]
+    arguments = {
+        parameter.name: value for parameter in declared if (value := _look_up_typed(data, parameter.name)) is not None
+    }
+    if call is not None or (len(required) == 1 and required[0] not in arguments):
         names = sorted({name for store in data.stores for name, value in store.items() if isinstance(value, Tensor)})
         tensors = {name: data.collect(name, allow_empty=True) for name in names if name != "edge_index"}
         return _call_with_data(model, data, {**tensors, "edge_index": edges}, types.node_ptr[-1], call, types)
-    edges_name = next((name for name in TYPED_EDGE_NAMES if name in found), None)
+    edges_name = next((name for name in TYPED_EDGE_NAMES if name in arguments), None)
     if edges_name is None:
-        raise _without_edges(model, own, "`x_dict` and `edge_index_dict`")
-    found[edges_name] = edges
-    _check_found(model, required, found, sorted({name for store in data.stores for name in store.keys()}))  # noqa: SIM118
-    features = next((name for name in ("x_dict", "x") if name in found), None)
-    return replace(_call_by_position(model, own, found, edges_name, features, types.node_ptr[-1]), types=types)
+        raise _without_edges(model, declared, "`x_dict` and `edge_index_dict`")
+    arguments[edges_name] = edges
+    _check_found(model, required, arguments, sorted({name for store in data.stores for name in store.keys()}))  # noqa: SIM118
+    features = next((name for name in ("x_dict", "x") if name in arguments), None)
+    return replace(_call_by_position(model, declared, arguments, edges_name, features, types.node_ptr[-1]), types=types)
 
 
 def _call_with_data(
@@ -142,15 +146,24 @@ def _call_with_data(
 
 
 def _call_by_position(
-    model: nn.Module, own: list[Parameter], found: dict[str, Any], edges: str, features: str | None, num_nodes: int
+    model: nn.Module,
+    declared: list[Parameter],
+    arguments: dict[str, Any],
+    edges: str,
+    features: str | None,
+    num_nodes: int,
 ) -> ModelCall:
     """Return a call that passes the leading arguments by position, as users do, and the others by name."""
     leading = 0
-    while leading < len(own) and own[leading].name in found and own[leading].kind is not Parameter.KEYWORD_ONLY:
+    while (
+        leading < len(declared)
+        and declared[leading].name in arguments
+        and declared[leading].kind is not Parameter.KEYWORD_ONLY
+    ):
         leading += 1
-    names = [one.name for one in own if one.name in found]
+    names = [parameter.name for parameter in declared if parameter.name in arguments]
     features_at = None if features is None else names.index(features)
-    values = tuple(found[name] for name in names)
+    values = tuple(arguments[name] for name in names)
     return ModelCall(model, values, tuple(names), leading, names.index(edges), features_at, num_nodes)
 
 
@@ -166,48 +179,50 @@ def _sparse_hint(data: Data) -> str:
     )
 
 
-def _without_edges(model: nn.Module, own: list[Parameter], expected: str, way_out: str = "") -> UnsupportedModelError:
-    names = ", ".join(one.name for one in own)
+def _without_edges(
+    model: nn.Module, declared: list[Parameter], expected: str, way_out: str = ""
+) -> UnsupportedModelError:
+    names = ", ".join(parameter.name for parameter in declared)
     return UnsupportedModelError(
         f"Expected {model_name(model)}.forward to take {expected}, or one `data`, or argument `call` to say how it is "
         f"called, but it takes ({names}){way_out}."
     )
 
 
-def _check_found(model: nn.Module, required: list[str], found: dict[str, Any], known: Iterable[str]) -> None:
+def _check_found(model: nn.Module, required: list[str], arguments: dict[str, Any], data_names: Iterable[str]) -> None:
     """Raise if the graph has no value for a required parameter."""
     for name in required:
-        if name not in found:
+        if name not in arguments:
             raise ArgumentError(
                 f"Expected argument `data` to have `{name}`, which {model_name(model)}.forward takes, but it has "
-                f"{', '.join(known)}."
+                f"{', '.join(data_names)}."
             )
 
 
-def _edge_parameter(required: list[str], found: dict[str, Any]) -> str | None:
+def _edge_parameter(required: list[str], arguments: dict[str, Any]) -> str | None:
     """Return the parameter that takes the edge list: by name, or else the second that the graph has no value for."""
-    if "edge_index" in found:
+    if "edge_index" in arguments:
         return "edge_index"
-    missing = [name for name in required if name not in found]
+    missing = [name for name in required if name not in arguments]
     named = [name for name in missing if name in EDGE_NAMES]
     if named:
         return named[0]
-    if "x" in found:
+    if "x" in arguments:
         return missing[0] if missing else None
     return missing[1] if len(missing) > 1 else None
 
 
-def _feature_parameter(required: list[str], found: dict[str, Any], edges: str, data: Data) -> str | None:
+def _feature_parameter(required: list[str], arguments: dict[str, Any], edges: str, data: Data) -> str | None:
     """Return the parameter that takes the features: `x`, or the first without a value, or one with a row per node."""
-    if "x" in found:
+    if "x" in arguments:
         return "x"
-    missing = [name for name in required if name not in found]
+    missing = [name for name in required if name not in arguments]
     if missing and isinstance(data.get("x"), Tensor):
         return missing[0]
     num_nodes = _num_nodes(data)
     rows = (
         name
-        for name, value in found.items()
+        for name, value in arguments.items()
         if name != edges and isinstance(value, Tensor) and value.dim() and value.shape[0] == num_nodes
     )
     return next((name for name in rows if "batch" not in name and "edge" not in name), None)
@@ -268,9 +283,11 @@ def _types_of(data: HeteroData) -> Types:
     expect(sum(nodes.values()) > 0, "data", "a graph with nodes", "one without")
     edges: dict[EdgeType, int] = {}
     for kind in data.edge_types:
-        given = data[kind].get("edge_index")
-        expect(isinstance(given, Tensor), "data", f"a graph with a tensor `edge_index` of {kind}", sorted(data[kind]))
-        edges[kind] = given.shape[1]
+        edge_index = data[kind].get("edge_index")
+        expect(
+            isinstance(edge_index, Tensor), "data", f"a graph with a tensor `edge_index` of {kind}", sorted(data[kind])
+        )
+        edges[kind] = edge_index.shape[1]
     expect(len(edges) > 0, "data", "a graph with edges", "one without")
     return Types.of(nodes, edges)
 

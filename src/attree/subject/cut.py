@@ -85,8 +85,8 @@ class TypedCut:
         """The number of each node of the part among the part's nodes of the same type."""
         number = torch.empty_like(self._part.node)
         for place in range(len(self._types.node_types)):
-            own = self._type_of_node == place
-            number[own] = torch.arange(int(own.sum()), device=number.device)
+            has_type = self._type_of_node == place
+            number[has_type] = torch.arange(int(has_type.sum()), device=number.device)
         return number
 
     def count_like(self, positions: Tensor) -> int:
@@ -108,15 +108,15 @@ class TypedCut:
         part = self._part
         match kind:
             case Kind.NODE:
-                return {one: self._take(rows, self._nodes(one)) for one, rows in value.items()}
+                return {type_name: self._take(rows, self._nodes(type_name)) for type_name, rows in value.items()}
             case Kind.BATCH:
                 if part.graph is None:
-                    return {one: rows[self._nodes(one)] for one, rows in value.items()}
-                return {one: part.graph[self._is_node(one)] for one in value}
+                    return {type_name: rows[self._nodes(type_name)] for type_name, rows in value.items()}
+                return {type_name: part.graph[self._is_node(type_name)] for type_name in value}
             case Kind.EDGE:
-                return {one: self._take(rows, self._edges(one)) for one, rows in value.items()}
+                return {type_name: self._take(rows, self._edges(type_name)) for type_name, rows in value.items()}
             case Kind.EDGES:
-                return {one: self.number[part.edge_index[:, self._is_edge(one)]] for one in value}
+                return {type_name: self.number[part.edge_index[:, self._is_edge(type_name)]] for type_name in value}
             case Kind.IDS:
                 return self._queries(value)
             case _:
@@ -127,11 +127,16 @@ class TypedCut:
         queries = self._part.queries
         if queries is None:
             return value
-        own = self.number[queries]
+        numbers = self.number[queries]
         if isinstance(value, Tensor):
-            return own.view(value.shape[0], -1)
-        ends = [self._types.node_types[int(kind)] for kind in self._type_of_node[queries[:, 0]]] if own.numel() else []
-        return {one: own if [one[0], one[2]] == ends else rows[:, :0] for one, rows in value.items()}
+            return numbers.view(value.shape[0], -1)
+        ends = (
+            [self._types.node_types[int(kind)] for kind in self._type_of_node[queries[:, 0]]] if numbers.numel() else []
+        )
+        return {
+            edge_type: numbers if [edge_type[0], edge_type[2]] == ends else rows[:, :0]
+            for edge_type, rows in value.items()
+        }
 
     def _is_node(self, node_type: str) -> Tensor:
         return self._type_of_node == self._types.node_types.index(node_type)

@@ -18,13 +18,13 @@ from attree.subject.structure import RUNS_ON_ROWS, facts_of
 from attree.subject.subject import Subject
 
 
-def bypass_of(subject: Subject, targets: Tensor | None = None, known: Collection[int] = ()) -> Bypass:
+def bypass_of(subject: Subject, targets: Tensor | None = None, bypassed_before: Collection[int] = ()) -> Bypass:
     """Return the share of targets that keep their prediction without the attention of one or all layers, see `Bypass`.
 
     Args:
         subject: The subject.
         targets: Ids of nodes or graphs; None for all.
-        known: `Bypass.around` of an earlier measurement of the same model.
+        bypassed_before: `Bypass.bypassed_layers` of an earlier measurement of the same model.
     """
     if is_plain_stack(subject.model):
         return Bypass(0.0)
@@ -43,7 +43,7 @@ def bypass_of(subject: Subject, targets: Tensor | None = None, known: Collection
         usual=attention.output,
         targets=None if targets is None else subject.rows(targets),
         predict=_predict(subject),
-        known=known,
+        bypassed_before=bypassed_before,
     )
 
 

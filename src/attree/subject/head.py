@@ -56,8 +56,8 @@ class Head:
 
     def __post_init__(self) -> None:
         expect(self.mode in (None, *MODES), "mode", f"one of {', '.join(MODES)}", self.mode)
-        known = (None, *RETURN_TYPES)
-        expect(self.return_type in known, "return_type", f"one of {', '.join(RETURN_TYPES)}", self.return_type)
+        return_types = (None, *RETURN_TYPES)
+        expect(self.return_type in return_types, "return_type", f"one of {', '.join(RETURN_TYPES)}", self.return_type)
         if self.label is not None:
             expect_int(self.label, "label")
 
@@ -181,8 +181,8 @@ def labels_of(data: Data | HeteroData, subject: Subject) -> Any:
     key = "edge_label" if subject.level == "edge" else "y"
     if isinstance(data, HeteroData):
         if subject.level == "edge":
-            found = [store[key] for store in data.edge_stores if key in store]
-            return found[0] if len(found) == 1 else None
+            edge_labels = [store[key] for store in data.edge_stores if key in store]
+            return edge_labels[0] if len(edge_labels) == 1 else None
         return None if subject.node_type is None else data[subject.node_type].get(key)
     return data.get(key)
 
@@ -208,16 +208,16 @@ def check_labels(labels: Any, output: Tensor, head: Head) -> None:
             f"{labels[0].numel()} columns (`binary_classification` for several labels a row, "
             "`regression` for several numbers), but got None."
         )
-    known = labels[labels.isfinite()] if labels.is_floating_point() else labels
-    if head.mode is None and known.is_floating_point() and bool((known != known.round()).any()):
+    labelled = labels[labels.isfinite()] if labels.is_floating_point() else labels
+    if head.mode is None and labelled.is_floating_point() and bool((labelled != labelled.round()).any()):
         raise ArgumentError(
             "Expected argument `mode` to say what is predicted, as the labels `y` (`edge_label` of links) are real "
             "numbers (`regression`?), but got None."
         )
     mode = head.mode or ("binary_classification" if columns == 1 else "multiclass_classification")
-    if wide or known.numel() == 0 or mode == "regression" or (mode == "binary_classification" and columns > 1):
+    if wide or labelled.numel() == 0 or mode == "regression" or (mode == "binary_classification" and columns > 1):
         return
-    highest = int(known.max())
+    highest = int(labelled.max())
     got = f"{columns} column{'s' if columns > 1 else ''} of outputs"
     hint = "" if head.mode else " (or `mode='regression'`)"
     expect(highest < max(columns, 2), "model", f"one whose outputs fit labels up to {highest}{hint}", got)
@@ -265,9 +265,9 @@ def _count_known(labels: Any) -> tuple[int, int]:
     """Return the number of classes, the highest label plus one, and the number of known labels; 0 without labels."""
     if not isinstance(labels, Tensor) or labels.numel() == 0:
         return 0, 0
-    known = labels[labels.isfinite()] if labels.is_floating_point() else labels
-    known = known[known >= 0]
-    return (int(known.max()) + 1, known.numel()) if known.numel() else (0, 0)
+    labelled = labels[labels.isfinite()] if labels.is_floating_point() else labels
+    labelled = labelled[labelled >= 0]
+    return (int(labelled.max()) + 1, labelled.numel()) if labelled.numel() else (0, 0)
 
 
 def _ask_mode(columns: int, doubt: str) -> ArgumentError:

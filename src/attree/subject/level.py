@@ -5,6 +5,7 @@ If the number of rows does not decide this, an experiment finds the nodes that e
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import torch
@@ -58,8 +59,8 @@ def _keep_level(call: ModelCall, outputs: OutputLevel) -> None:
     """
     if call.convention is not None:
         return
-    others = [one for kind, one in zip(call.kinds, call.values, strict=True) if kind is not Kind.EDGES]
-    parts = [part for one in others for part in (one.values() if isinstance(one, dict) else [one])]
+    others = [value for kind, value in zip(call.kinds, call.values, strict=True) if kind is not Kind.EDGES]
+    parts = [part for value in others for part in (value.values() if isinstance(value, dict) else [value])]
     fixed = all(
         part.is_floating_point() if isinstance(part, Tensor) else isinstance(part, bool | int | float | str | None)
         for part in parts
@@ -83,9 +84,9 @@ def find_level(call: ModelCall, output: Any, level: Level | None = None) -> Outp
     if call.types is not None:
         return _typed_level(call, call.types, rows, level)
     pairs = [value.long() for value in call.of_kind(Kind.IDS) if value.shape == (2, rows)]
-    own = [plain(call.edge_index)] if call.edge_index.shape == (2, rows) else []
+    edges = [plain(call.edge_index)] if call.edge_index.shape == (2, rows) else []
     if level == "edge":
-        held = pairs or own
+        held = pairs or edges
         expect(len(held) == 1, "level", f"'edge' only if one argument holds {rows} pairs of nodes, [2, {rows}]", level)
         return OutputLevel("edge", ends=held[0])
     if level == "graph":
@@ -93,14 +94,14 @@ def find_level(call: ModelCall, output: Any, level: Level | None = None) -> Outp
     if level == "node":
         return OutputLevel("node") if rows == call.num_nodes else _chosen_nodes(call, rows)
     if rows == call.num_nodes and not pairs:
-        return _of_nodes(call, own)
+        return _of_nodes(call, edges)
     batch = call.batch
     if not pairs and batch is not None and rows == int(batch.max()) + 1:
         return OutputLevel("graph", batch=batch)
     numbering = [value for value in call.of_kind(Kind.NODE) if _numbers_graphs(value, rows)]
     if not pairs and rows > 1 and len(numbering) == 1:
         return OutputLevel("graph", batch=numbering[0])
-    return _by_reading(call, rows, pairs + own)
+    return _by_reading(call, rows, pairs + edges)
 
 
 def _typed_level(call: ModelCall, types: Types, rows: int, level: Level | None) -> OutputLevel:
@@ -123,37 +124,36 @@ def _typed_level(call: ModelCall, types: Types, rows: int, level: Level | None) 
         assert batch is not None
         if rows == int(batch.max()) + 1:
             return OutputLevel("graph", batch=batch)
-    own = [kind for kind in types.node_types if len(types.nodes(kind)) == rows]
-    chosen = own[0] if call.node_type is None and len(own) == 1 else call.node_type
-    if chosen is None:
+    fitting_types = [kind for kind in types.node_types if len(types.nodes(kind)) == rows]
+    node_type = fitting_types[0] if call.node_type is None and len(fitting_types) == 1 else call.node_type
+    if node_type is None:
         reads = nodes_read(call, _sampled(rows).tolist(), 1)
         if reads is not None:
             read = types.type_of_nodes(reads.any(dim=0).any(dim=0).nonzero().view(-1)).unique().tolist()
-            chosen = types.node_types[read[0]] if len(read) == 1 else None
-    if chosen is None:
+            node_type = types.node_types[read[0]] if len(read) == 1 else None
+    if node_type is None:
         raise _ask_typed(call, types, rows)
-    if rows == len(types.nodes(chosen)):
-        return OutputLevel("node", node_type=chosen)
-    found = _chosen_nodes(call, rows)
-    assert found.nodes is not None
-    return OutputLevel("node", nodes=types.local(found.nodes), node_type=chosen)
+    if rows == len(types.nodes(node_type)):
+        return OutputLevel("node", node_type=node_type)
+    outputs = _chosen_nodes(call, rows)
+    assert outputs.nodes is not None
+    return OutputLevel("node", nodes=types.local(outputs.nodes), node_type=node_type)
 
 
 def _typed_pairs(call: ModelCall, types: Types, rows: int) -> list[Tensor]:
     """Return the ends of the pairs that the rows may belong to, as ids in the union of types."""
-    found: list[Tensor] = []
+    pairs: list[Tensor] = []
     for value in call.of_kind(Kind.IDS):
         if isinstance(value, Tensor):
-            ends = [(one, other) for one in types.node_types for other in types.node_types]
-            held = [(value, one, other) for one, other in ends]
+            held = [(value, first, second) for first, second in product(types.node_types, repeat=2)]
         else:
             held = [(ids, kind[0], kind[2]) for kind, ids in value.items()]
-        for ids, one, other in held:
+        for ids, first, second in held:
             if ids.shape != (2, rows) or rows == 0:
                 continue
-            if int(ids[0].max()) < len(types.nodes(one)) and int(ids[1].max()) < len(types.nodes(other)):
-                found.append(torch.stack([types.union(one, ids[0].long()), types.union(other, ids[1].long())]))
-    return found
+            if int(ids[0].max()) < len(types.nodes(first)) and int(ids[1].max()) < len(types.nodes(second)):
+                pairs.append(torch.stack([types.union(first, ids[0].long()), types.union(second, ids[1].long())]))
+    return pairs
 
 
 def _ask_typed(call: ModelCall, types: Types, rows: int) -> ArgumentError:
@@ -258,18 +258,18 @@ def _chosen_nodes(call: ModelCall, rows: int) -> OutputLevel:
 
 def _graph_of_nodes(call: ModelCall, rows: int) -> Tensor:
     """Return the argument that holds the graph of each node; for one row, all nodes are in one graph."""
-    found = call.of_kind(Kind.BATCH) or [
+    batches = call.of_kind(Kind.BATCH) or [
         value for value in call.of_kind(Kind.NODE) if rows > 1 and _numbers_graphs(value, rows)
     ]
-    if not found and rows == 1:
+    if not batches and rows == 1:
         return torch.zeros(call.num_nodes, dtype=torch.int64, device=call.edge_index.device)
-    if len(found) != 1:
+    if len(batches) != 1:
         names = ", ".join(name or "unnamed" for name in call.names) or "none"
         raise ArgumentError(
             f"Expected one argument to hold the graph of each node, one of {rows} (name it `batch`), but got "
-            f"{len(found) or 'none'} among the arguments: {names}."
+            f"{len(batches) or 'none'} among the arguments: {names}."
         )
-    return found[0]
+    return batches[0]
 
 
 def _numbers_graphs(value: Tensor, num_graphs: int) -> bool:

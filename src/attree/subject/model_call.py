@@ -79,8 +79,8 @@ class ModelCall:
                     raise UnsupportedModelError(f"Expected argument `{name}` to be one tensor, but got {kind}.")
             expect(x.dim() >= 1, "x", "one row per node", f"a tensor of shape {tuple(x.shape)}")
             num_nodes = x.shape[0]
-        known = [one.name for one in parameters(model)][: 2 + len(args)]
-        names = known + [""] * (2 + len(args) - len(known))
+        parameter_names = [parameter.name for parameter in parameters(model)][: 2 + len(args)]
+        names = parameter_names + [""] * (2 + len(args) - len(parameter_names))
         values = (x, edge_index, *args, *kwargs.values())
         return cls(model, values, (*names, *kwargs), 2 + len(args), 1, 0, num_nodes, types=types)
 
@@ -145,30 +145,30 @@ class ModelCall:
                 for position, (name, value) in enumerate(zip(self.names, self.values, strict=True))
             )
         others = [position for position in range(len(self.values)) if position not in (self.edges_at, self.features_at)]
-        found = argument_kinds(
+        other_kinds = argument_kinds(
             [self.names[position] for position in others],
             [self.values[position] for position in others],
             self.num_nodes,
             self.edge_index.shape[1],
             self.convention is not None,
         )
-        kinds = dict(zip(others, found, strict=True)) | {self.edges_at: Kind.EDGES}
+        kinds = dict(zip(others, other_kinds, strict=True)) | {self.edges_at: Kind.EDGES}
         if self.features_at is not None:
             kinds[self.features_at] = Kind.NODE
         return tuple(kinds[position] for position in range(len(self.values)))
 
     def of_kind(self, kind: Kind) -> list[Any]:
         """Return the arguments of one kind."""
-        return [value for own, value in zip(self.kinds, self.values, strict=True) if own is kind]
+        return [value for kind_of_value, value in zip(self.kinds, self.values, strict=True) if kind_of_value is kind]
 
     @property
     def batch(self) -> Tensor | None:
         """The graph of each node; None if no argument holds it for all nodes."""
-        found = self.of_kind(Kind.BATCH)
-        if found and self.types is not None:
-            complete = all(kind in found[0] for kind in self.types.node_types)
-            return torch.cat([found[0][kind] for kind in self.types.node_types]) if complete else None
-        return found[0] if found else None
+        batches = self.of_kind(Kind.BATCH)
+        if batches and self.types is not None:
+            complete = all(kind in batches[0] for kind in self.types.node_types)
+            return torch.cat([batches[0][kind] for kind in self.types.node_types]) if complete else None
+        return batches[0] if batches else None
 
     @property
     def user_model(self) -> nn.Module:
@@ -178,7 +178,7 @@ class ModelCall:
     def private(self) -> ModelCall:
         """Return the same call of a new stand-in of the user's model, with its current weights and attributes."""
         user_model = self.user_model
-        if any(isinstance(one, UninitializedParameter) for one in user_model.parameters()):
+        if any(isinstance(parameter, UninitializedParameter) for parameter in user_model.parameters()):
             # The weights get their shapes in the first call, which must be one of the model itself.
             with eval_mode(user_model), torch.no_grad():
                 replace(self, model=user_model).run()
@@ -198,8 +198,8 @@ class ModelCall:
         if self.convention is not None:
             output = self.convention(self.model, dict(zip(self.names, self.values, strict=True)))
         else:
-            first, rest = self.values[: self.num_positional], self.values[self.num_positional :]
-            output = self.model(*first, **dict(zip(self.names[self.num_positional :], rest, strict=True)))
+            by_position, by_name = self.values[: self.num_positional], self.values[self.num_positional :]
+            output = self.model(*by_position, **dict(zip(self.names[self.num_positional :], by_name, strict=True)))
         return output if self.types is None else self._explained(output)
 
     def _explained(self, output: Any) -> Any:
@@ -207,13 +207,13 @@ class ModelCall:
         if not isinstance(output, Mapping):
             return output
         returned = [kind for kind, rows in output.items() if isinstance(rows, Tensor)]
-        chosen = returned[0] if self.node_type is None and len(returned) == 1 else self.node_type
-        if chosen not in returned:
+        node_type = returned[0] if self.node_type is None and len(returned) == 1 else self.node_type
+        if node_type not in returned:
             raise ArgumentError(
                 "Expected argument `node_type` to be the node type to explain, one of "
-                f"{', '.join(map(str, returned))}, but got {chosen!r}."
+                f"{', '.join(map(str, returned))}, but got {node_type!r}."
             )
-        return output[chosen]
+        return output[node_type]
 
     def with_node_type(self, node_type: str | None) -> ModelCall:
         """Return the same call, with the node type whose outputs are explained."""
@@ -243,13 +243,13 @@ class ModelCall:
     def without(self, position: int) -> ModelCall:
         """Return the same call without one argument; only for models that are called with a whole PyG graph."""
         assert self.convention is not None
-        kept = [number for number in range(len(self.values)) if number != position]
+        others = [number for number in range(len(self.values)) if number != position]
         return replace(
             self,
-            values=tuple(self.values[number] for number in kept),
-            names=tuple(self.names[number] for number in kept),
-            edges_at=kept.index(self.edges_at),
-            features_at=None if self.features_at is None else kept.index(self.features_at),
+            values=tuple(self.values[number] for number in others),
+            names=tuple(self.names[number] for number in others),
+            edges_at=others.index(self.edges_at),
+            features_at=None if self.features_at is None else others.index(self.features_at),
             convention=self.convention.without(self.names[position]),
         )
 

@@ -58,13 +58,13 @@ class Part:
         row, place = expand(rows.ptr, node)
         copy, edge = owner[row], rows.items[place]
         ends = graph.original_edge_index[:, edge] + copy * stride
-        given = owner * stride + node
+        inner = owner * stride + node
         if induced:
-            inside = find(given.sort().values, ends[0])[1]
+            inside = find(inner.sort().values, ends[0])[1]
             edge, ends = edge[inside], ends[:, inside]
-        known = torch.cat([given, ends[0]]).unique()
-        edge_index = torch.searchsorted(known, ends)
-        return cls(known % stride, edge_index, edge, graph=known // stride, num_graphs=count)
+        nodes = torch.cat([inner, ends[0]]).unique()
+        edge_index = torch.searchsorted(nodes, ends)
+        return cls(nodes % stride, edge_index, edge, graph=nodes // stride, num_graphs=count)
 
     @classmethod
     def around(cls, graph: Graph, centres: Tensor, hops: int) -> Part:
@@ -121,7 +121,7 @@ class Part:
         shift = sizes.cumsum(0) - sizes - nodes[which]
         copy, place = expand(nodes, which)
         edge_copy, edge_place = expand(edges, which)
-        taken = Part(
+        part = Part(
             self.node[place],
             self.edge_index[:, edge_place] + shift[edge_copy],
             self.edge[edge_place],
@@ -131,7 +131,7 @@ class Part:
             None if self.queries is None else self.queries[:, which] + shift,
             None if self.target is None else self.target[which] + shift,
         )
-        return taken if types is None else taken._by_type(types)
+        return part if types is None else part._by_type(types)
 
     def _by_type(self, types: Types) -> Part:
         """Return the same part with nodes and edges sorted by type, as in a union of types."""
@@ -153,8 +153,8 @@ class Part:
     def find(self, graph: Tensor, node: Tensor) -> Tensor:
         """Return the positions of nodes in given graphs of the part; -1 if the graph does not have the node."""
         keys, order = self._keys
-        place, known = find(keys, graph * self._stride + node)
-        return torch.where(known & (node < self._stride), place if order is None else order[place], -1)
+        place, is_there = find(keys, graph * self._stride + node)
+        return torch.where(is_there & (node < self._stride), place if order is None else order[place], -1)
 
     @cached_property
     def _stride(self) -> int:
@@ -170,19 +170,19 @@ class Part:
         order = keys.argsort()
         return keys[order], order
 
-    def looped_ids(self, whole: Graph, own: Graph, copy: Tensor, edges: Tensor) -> Tensor:
+    def looped_ids(self, whole: Graph, part_graph: Graph, copy: Tensor, edges: Tensor) -> Tensor:
         """Return the ids of some edges in the graph of the part; edges that the part does not have are left out.
 
         Args:
             whole: The whole graph.
-            own: The graph of the model's call on the part, `ModelCall.graph`.
+            part_graph: The graph of the model's call on the part, `ModelCall.graph`.
             copy: For each edge, the graph of the part in which to look it up.
             edges: Edge ids: positions in `whole.edge_index`.
         """
 
         assert self.edge is not None
-        wanted = (copy * whole.num_edges + edges).sort().values
-        _, known = find(wanted, self.edge_graph * whole.num_edges + whole.position[self.edge])
+        keys = (copy * whole.num_edges + edges).sort().values
+        _, is_reduced = find(keys, self.edge_graph * whole.num_edges + whole.position[self.edge])
         is_loop = edges >= whole.num_proper_edges
         loops = self.find(copy[is_loop], edges[is_loop] - whole.num_proper_edges)
-        return torch.cat([own.position[known], loops[loops >= 0] + own.num_proper_edges])
+        return torch.cat([part_graph.position[is_reduced], loops[loops >= 0] + part_graph.num_proper_edges])

@@ -80,11 +80,11 @@ def check_local(
     output = target_outputs(call, among, run(_with_decoys(call.on(among), decoy, seed)))
     if output.shape[1:] != expected.shape[1:]:
         raise NotLocalError(call.name, "on copies it returns rows of another length")
-    found = difference(output[1:-1], expected[which[1:-1]], output.dtype)
-    if found is not None:
+    change = difference(output[1:-1], expected[which[1:-1]], output.dtype)
+    if change is not None:
         raise NotLocalError(
             call.name,
-            f"on a part of the graph its outputs differ by {found:.2g}: it has paths that bypass attention, such as "
+            f"on a part of the graph its outputs differ by {change:.2g}: it has paths that bypass attention, such as "
             "norms or pooling over nodes, features computed from all edges, or code that depends on the position of a "
             "node",
         )
@@ -111,6 +111,6 @@ def _with_decoys(call: ModelCall, decoy: Tensor, seed: int) -> ModelCall:
     if call.types is None:
         return call.with_features(with_noise(features, decoy.nonzero().view(-1), seed))
     nodes = {kind: call.types.nodes(kind) for kind in features}
-    own = {kind: decoy[those.start : those.stop].nonzero().view(-1) for kind, those in nodes.items()}
-    by_type = {kind: with_noise(rows, own[kind], seed) for kind, rows in features.items()}
+    decoys = {kind: decoy[those.start : those.stop].nonzero().view(-1) for kind, those in nodes.items()}
+    by_type = {kind: with_noise(rows, decoys[kind], seed) for kind, rows in features.items()}
     return call.changed(lambda _, value: by_type if value is features else value)

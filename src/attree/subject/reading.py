@@ -31,11 +31,11 @@ def nodes_read(call: ModelCall, rows: list[int], draws: int = DRAWS) -> Tensor |
     if call.edge_index.device.type not in DIFFERENTIABLE:
         return None
     try:
-        found = [_read_once(call, rows, draw) for draw in range(draws)]
+        drawn = [_read_once(call, rows, draw) for draw in range(draws)]
     except Exception:  # the model does not support gradients
         return None
-    known = [reads for reads in found if reads is not None]
-    return torch.stack(known) if len(known) == draws else None
+    reads = [nodes for nodes in drawn if nodes is not None]
+    return torch.stack(reads) if len(reads) == draws else None
 
 
 def _read_once(call: ModelCall, rows: list[int], seed: int) -> Tensor | None:
@@ -95,7 +95,7 @@ class _Marks(Watcher):
 def _differentiable(value: Any) -> Any:
     """Return a copy of an argument that was made in inference mode, so that gradients can pass through it."""
     if isinstance(value, dict):
-        return {kind: _differentiable(one) for kind, one in value.items()}
+        return {kind: _differentiable(rows) for kind, rows in value.items()}
     return value.clone() if isinstance(value, Tensor) and value.is_inference() else value
 
 
@@ -132,7 +132,11 @@ def add_batch(call: ModelCall, batch: Tensor, output: Any) -> ModelCall:
     call = call.with_batch(batch)
     if call.batch is not None or call.convention is not None:
         return call
-    free = [one.name for one in parameters(call.model) if "batch" in one.name and one.name not in call.names]
+    free = [
+        parameter.name
+        for parameter in parameters(call.model)
+        if "batch" in parameter.name and parameter.name not in call.names
+    ]
     if not free or "size" in free[0]:
         return call
     extended = call.with_argument(free[0], batch)

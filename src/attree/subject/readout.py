@@ -44,8 +44,8 @@ _REDUCED = {"sum": "sum", "mean": "mean", "amax": "max", "max": "max"}
 
 def check_readout(readout: Readout | None) -> None:
     """Raise unless `readout` is a known name, a tensor, or None."""
-    known = readout is None or isinstance(readout, Tensor) or readout in READOUTS
-    expect(known, "readout", "'sum', 'mean', 'max', one weight per node, or None", readout)
+    is_readout = readout is None or isinstance(readout, Tensor) or readout in READOUTS
+    expect(is_readout, "readout", "'sum', 'mean', 'max', one weight per node, or None", readout)
 
 
 def readout_weights(
@@ -68,9 +68,9 @@ def readout_weights(
     """
     check_readout(readout)
     if readout is None:
-        found = None if read is None else read()
-        if found is not None:
-            return found
+        weights = None if read is None else read()
+        if weights is not None:
+            return weights
         if read is not None:
             warnings.warn(
                 "The model's readout could not be read from its forward pass, so graphs are explained as sums over "
@@ -140,11 +140,13 @@ class PoolTrace(Provenance):
         if result.shape[0] == self._num_nodes:
             for number in read - {LAYERS}:
                 self.pools[number - 1].goes_back = True
-            rows = [one for one in args[:2] if isinstance(one, Tensor) and one.shape[:1] == (self._num_nodes,)]
+            rows = [
+                factor for factor in args[:2] if isinstance(factor, Tensor) and factor.shape[:1] == (self._num_nodes,)
+            ]
             if name in ("mul", "mul_") and len(rows) == 2:
                 self._products[storage_of(result)] = rows[0], rows[1]
-        elif LAYERS in read and (found := self._pooled(name, args, result)) is not None:
-            kind, pooled = found
+        elif LAYERS in read and (pool := self._pooled(name, args, result)) is not None:
+            kind, pooled = pool
             self.pools.append(Pool(kind, pooled.detach().clone(), self._products.get(storage_of(pooled)), result))
             self.mark(result, len(self.pools))
         elif name in ("div", "div_", "mul", "mul_"):
@@ -228,10 +230,10 @@ def read_readout(
     read = trace.marks(output)
     pools = [pool for number, pool in enumerate(trace.pools, 1) if number in read and not pool.goes_back]
     weights = [_channel_weights(pool, batch) for pool in pools]
-    found = [weight for weight in weights if weight is not None]
-    if not found or len(found) < len(weights) or LAYERS in read:
+    readable = [weight for weight in weights if weight is not None]
+    if not readable or len(readable) < len(weights) or LAYERS in read:
         return None
-    return torch.cat(found, dim=1).mean(dim=1)
+    return torch.cat(readable, dim=1).mean(dim=1)
 
 
 def _channel_weights(pool: Pool, batch: Tensor) -> Tensor | None:
@@ -260,8 +262,8 @@ def _gate(factors: tuple[Tensor, Tensor], shape: torch.Size, batch: Tensor) -> t
     The factor with fewer columns weighs nodes. If both have the same shape, the one that adds up to 1 in each graph
     does.
     """
-    full = [torch.broadcast_to(one, torch.broadcast_shapes(*(f.shape for f in factors))) for one in factors]
-    rows = [one.reshape(batch.numel(), -1) for one in full]
+    full = [torch.broadcast_to(factor, torch.broadcast_shapes(*(f.shape for f in factors))) for factor in factors]
+    rows = [factor.reshape(batch.numel(), -1) for factor in full]
     for first, second in ((0, 1), (1, 0)):
         if factors[first].numel() < factors[second].numel():
             return rows[first], rows[second]

@@ -79,13 +79,13 @@ class OutputLevel:
     def targets(self, targets: Targets, graph: Graph) -> Tensor:
         """Check the ids of targets and return them as a tensor on the graph's device."""
         what = "pair" if self.level == "edge" else self.level
-        known = self.nodes if self.batch is None else self.batch.unique()
-        if known is not None and isinstance(targets, str) and targets == "all":
-            return known
+        explained = self.nodes if self.batch is None else self.batch.unique()
+        if explained is not None and isinstance(targets, str) and targets == "all":
+            return explained
         ids = as_targets(targets, self.num_targets(graph), graph.device, what)
-        if known is not None:
+        if explained is not None:
             expected = "ids of graphs that have nodes" if what == "graph" else "ids of nodes that the model returns"
-            expect(bool(torch.isin(ids, known).all()), "targets", expected, ids.tolist()[:5])
+            expect(bool(torch.isin(ids, explained).all()), "targets", expected, ids.tolist()[:5])
         return ids
 
     def rows(self, targets: Tensor, graph: Graph) -> Tensor:
@@ -151,9 +151,9 @@ class Roots:
         weight = _ones(nodes, dtype)
         # A pair of a node with itself has one root, of weight 2.
         again = (owner[1:] == owner[:-1]) & (nodes[1:] == nodes[:-1])
-        kept = torch.cat([torch.ones_like(owner[:1], dtype=torch.bool), ~again])
+        is_first = torch.cat([torch.ones_like(owner[:1], dtype=torch.bool), ~again])
         weight[:-1][again] = 2
-        return cls(targets, owner[kept], nodes[kept], weight[kept])
+        return cls(targets, owner[is_first], nodes[is_first], weight[is_first])
 
     @classmethod
     def at_graphs(cls, targets: Tensor, batch: Tensor, weights: Tensor) -> Roots:

@@ -61,11 +61,11 @@ def facts_of(call: ModelCall) -> dict[Hashable, Any]:
     A function that calls the model (`convention`) is part of the structure, and is held as long as its facts are.
     """
     structure = call_structure(call), id(call.convention)
-    known = _FACTS.get(call.user_model)
-    if known is None or known[0] != structure:
-        known = structure, {"convention": call.convention}
-        _FACTS[call.user_model] = known
-    return known[1]
+    entry = _FACTS.get(call.user_model)
+    if entry is None or entry[0] != structure:
+        entry = structure, {"convention": call.convention}
+        _FACTS[call.user_model] = entry
+    return entry[1]
 
 
 def _attributes(module: nn.Module) -> Hashable:
@@ -84,12 +84,12 @@ def _value(value: Any, depth: int = 0) -> Hashable:
     if not isinstance(value, dict | list | tuple | set | frozenset) or len(value) > LONGEST or depth == DEEPEST:
         return id(value)
     entries = (*value, *value.values()) if isinstance(value, dict) else value
-    return id(type(value)), tuple(_value(one, depth + 1) for one in entries)
+    return id(type(value)), tuple(_value(entry, depth + 1) for entry in entries)
 
 
 def _shape(value: Any) -> Hashable:
     if isinstance(value, Tensor):
         return tuple(value.shape), value.dtype
     if isinstance(value, Mapping):
-        return tuple((key, _shape(one)) for key, one in value.items())
+        return tuple((key, _shape(entry)) for key, entry in value.items())
     return _value(value)
