@@ -53,6 +53,27 @@ def test_imports_go_one_way(path: Path) -> None:
     assert late == []
 
 
+def exported(folder: Path) -> set[str]:
+    """Names in the `__all__` of a folder of the package."""
+    for node in ast.parse((folder / "__init__.py").read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value))
+    return set()
+
+
+def test_tests_import_what_a_folder_exports_from_the_folder() -> None:
+    """So that modules can move."""
+    deep = []
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("attree."):
+                module = SOURCE.joinpath(*str(node.module).split(".")[1:]).with_suffix(".py")
+                folders = [folder for folder in module.parents if module.is_file() and SOURCE in folder.parents]
+                names = {alias.name for alias in node.names} & set().union(*map(exported, folders))
+                deep += [f"{path.name}: {name} of {node.module}" for name in sorted(names)]
+    assert deep == []
+
+
 def test_evaluation_knows_neither_lightning_nor_matplotlib() -> None:
     for path in sorted((SOURCE / "evaluation").glob("*.py")):
         text = path.read_text().replace("if TYPE_CHECKING:\n    import pandas as pd\n    from matplotlib", "")

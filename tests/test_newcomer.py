@@ -24,8 +24,7 @@ from torch_geometric.nn import GAT
 import attree
 from attree.cli import main
 from attree.io import terminal
-from attree.sweep.read_plan import load_plan
-from attree.sweep.run import FINGERPRINT_FILE, METRICS_FILE, folder_of_run
+from attree.sweep import FINGERPRINT_FILE, METRICS_FILE, folder_of_run, load_plan
 from attree.sweep.summary import draw_figures
 from helpers.cli import TINY, command
 

@@ -31,14 +31,10 @@ from attree.callbacks import ExplainCallback
 from attree.data import GroundTruth
 from attree.defaults import RESOLUTION_FLOAT32
 from attree.evaluation import Evaluation
-from attree.faithfulness import reduce_attention
-from attree.faithfulness.copies import CopiesReducer
-from attree.faithfulness.exact.reducer import ExactReducer
-from attree.faithfulness.protocol import PROTOCOLS
+from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, reduce_attention
 from attree.metrics import AUROC, FaithfulnessComparison, Kendall, Pearson, Spearman, TruthAUROC
 from attree.models import GAT
-from attree.penalties import TrueEdges
-from attree.penalties.penalty import PenalizedStep
+from attree.penalties import PenalizedStep, TrueEdges
 from attree.subject import Subject
 from attree.tensors import limits
 from helpers.graphs import NODES, messy_graph, randomize

@@ -12,9 +12,7 @@ from torch.func import functional_call
 from torch_geometric.nn import GATConv, GATv2Conv, SuperGATConv, TransformerConv
 
 from attree.attention import Graph, capture_attention
-from attree.attribution import GAtt
-from attree.attribution.gatt import GAttAvg
-from attree.attribution.neighbourhoods import subgraph_pairs
+from attree.attribution import GAtt, GAttAvg, subgraph_pairs
 from attree.errors import ArgumentError
 
 EDGES = torch.tensor([[0, 1, 2, 3, 4, 0, 2, 5], [1, 2, 3, 4, 0, 2, 0, 3]])

@@ -12,8 +12,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.nn import GAE, GAT, VGAE, GATConv, TransformerConv
 
 import attree.models
-from attree.attention import Attention, capture_attention
-from attree.attention.diagnostics import measure_bypass
+from attree.attention import Attention, capture_attention, measure_bypass
 from attree.attention.eval_mode import eval_mode
 from attree.attribution import GAtt
 from attree.errors import AttreeError

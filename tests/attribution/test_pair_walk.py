@@ -16,7 +16,7 @@ from attree.attribution import METHODS, EdgeBlock, FlowMethod, GAtt, Pairs, make
 from attree.attribution.flows import Frontier, Walk, walk_back
 from attree.attribution.pairs import PairWalk
 from attree.errors import ArgumentError
-from attree.subject.roots import Roots
+from attree.subject import Roots
 from helpers.random_attention import Case, cases
 from reference import attribution_by_flows
 

@@ -15,7 +15,8 @@ from attree.attribution import ComputationTree
 from attree.callbacks import ExplainCallback
 from attree.data import MUTAG
 from attree.evaluation import EvaluationConfig, Evaluator
-from attree.faithfulness.protocol import PROTOCOLS, reduced_softmax
+from attree.faithfulness import PROTOCOLS
+from attree.faithfulness.protocol import reduced_softmax
 from attree.models import GAT, GraphClassifier
 from attree.subject import Subject
 from helpers.processes import WarmDDP

@@ -10,8 +10,7 @@ from lightning.pytorch import Trainer
 from torch_geometric.data import Data
 
 from attree import ExplainCallback
-from attree.data import HeteroInfection, LinkDataModule
-from attree.data.counts import Counts
+from attree.data import Counts, HeteroInfection, LinkDataModule
 from attree.models import GAT, HGT, HeteroClassifier, LinkPredictor
 
 

@@ -17,12 +17,11 @@ from torch_geometric.data import Data
 from attree import defaults
 from attree.cli import main
 from attree.cli.arguments import serve_parser
-from attree.data import GraphDataModule
-from attree.data.counts import Counts
+from attree.data import Counts, GraphDataModule
 from attree.evaluation import Evaluation
 from attree.evaluation.names import truth_note
 from attree.io.files import read_metrics
-from attree.runs.load_run import load_run
+from attree.runs import load_run
 from attree.serve.command import run_server
 from attree.source import choose_targets
 from helpers.cli import command, fit

@@ -12,8 +12,7 @@ import yaml
 from torch_geometric.data import Data
 
 import attree
-from attree.data import HeteroInfection, LinkDataModule
-from attree.data.counts import Counts
+from attree.data import Counts, HeteroInfection, LinkDataModule
 from attree.evaluation import EvaluationConfig, Evaluator, TargetLabels
 from attree.models import GAT, HGT, HeteroClassifier, LinkPredictor
 from attree.report.case_studies import draw_case_studies

@@ -10,7 +10,7 @@ from torch_geometric.utils import softmax
 
 import attree
 from attree.errors import UnsupportedModelError
-from attree.faithfulness.protocol import ReductionProtocol
+from attree.faithfulness import ReductionProtocol
 from attree.models import GAT
 from attree.subject import Subject
 from helpers.attention_models import snapshot

@@ -14,7 +14,7 @@ import attree
 from attree.attribution import METHODS, GAtt, make_methods, subject_pairs
 from attree.errors import ArgumentError
 from attree.evaluation import EvaluationConfig, Evaluator
-from attree.faithfulness.protocol import ReductionProtocol
+from attree.faithfulness import ReductionProtocol
 from attree.faithfulness.reduction import ReductionPass
 from attree.models import GAT
 from attree.subject import Head, Subject

@@ -11,7 +11,8 @@ from torch import Tensor
 from attree.attention import Graph
 from attree.attribution import graph_pairs
 from attree.defaults import RESOLUTION, RESOLUTION_FLOAT32
-from attree.faithfulness.reduction import Reduction, ReductionWriter
+from attree.faithfulness import Reduction
+from attree.faithfulness.reduction import ReductionWriter
 from attree.subject import Head
 
 NOISE = 1e-13

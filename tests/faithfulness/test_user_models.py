@@ -16,7 +16,8 @@ from attree.attention import Graph
 from attree.attribution import subgraph_pairs
 from attree.errors import ArgumentError, UnsupportedModelError
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reducer, WholeReducer
-from attree.faithfulness.exact.algebra import ALGEBRAS, LayerAlgebra, States, register_algebra
+from attree.faithfulness.exact import LayerAlgebra, States, register_algebra
+from attree.faithfulness.exact.algebra import ALGEBRAS
 from attree.subject.part_check import NotRowwiseError
 from helpers import user_models
 from helpers.attention_models import snapshot

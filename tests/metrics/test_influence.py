@@ -12,11 +12,10 @@ from scipy import stats
 from torch import Tensor
 
 from attree.errors import ArgumentError
-from attree.metrics.functional import faithfulness_influences, faithfulness_statistics, interval_of
+from attree.metrics.functional import Ranking, faithfulness_influences, faithfulness_statistics, interval_of
 from attree.metrics.functional.concordance import concordance_by_point
 from attree.metrics.functional.influence import Influence, influence_on_mean
 from attree.metrics.functional.intervals import quantile
-from attree.metrics.functional.ranking import Ranking
 from helpers.influence import corrected, derivatives, interval
 
 # Sums of at most 10^7 terms of at most 1 in float64, divided by sums of the same size: errors stay below 10^7 * 2^-53.

@@ -23,8 +23,7 @@ from torch_geometric.nn.conv import gat_conv, hgt_conv
 from attree.attribution import GAtt, subject_pairs
 from attree.data import GroundTruth, HeteroInfection
 from attree.errors import ArgumentError, UnsupportedModelError
-from attree.faithfulness.choose import Reducer
-from attree.faithfulness.protocol import resolve_protocol
+from attree.faithfulness import Reducer, resolve_protocol
 from attree.models import GAT, HGT, HeteroClassifier, HeteroGAT, LinkPredictor
 from attree.penalties import (
     PENALTIES,

@@ -14,7 +14,7 @@ from torch_geometric.nn import GAT, GATConv
 
 import attree
 import attree.models
-from attree.attention.diagnostics import measure_bypass
+from attree.attention import measure_bypass
 from attree.attention.wiring import is_plain_stack
 from attree.evaluation import EvaluationConfig, Evaluator
 from attree.subject import Subject

@@ -19,9 +19,7 @@ import yaml
 
 from attree.callbacks.tensorboard import RUNS_BESIDE
 from attree.io.lock import FolderLock
-from attree.sweep import summary
-from attree.sweep.read_plan import load_plan
-from attree.sweep.run import Processes, threads_per_worker
+from attree.sweep import Processes, load_plan, summary, threads_per_worker
 from attree.sweep.study import SweepStudy
 from helpers.cli import command
 from helpers.sweeps import ALL, GRID, FakeFit

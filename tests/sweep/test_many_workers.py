@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 from optuna.trial import TrialState
 
-from attree.sweep.run import Launch
+from attree.sweep import Launch
 from helpers.cli import command
 from helpers.postgres import postgres_server
 from helpers.processes import fork_server

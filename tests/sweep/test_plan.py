@@ -8,9 +8,7 @@ import yaml
 
 from attree.errors import ArgumentError, MissingDataError
 from attree.io.config_files import read_shipped, sweep_names
-from attree.sweep.plan import Plan
-from attree.sweep.read_plan import load_plan
-from attree.sweep.run import fit_arguments
+from attree.sweep import Plan, fit_arguments, load_plan
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -8,8 +8,7 @@ import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from attree.sweep.read_plan import DEFAULT_METRICS
-from attree.sweep.run import metrics_of_run
+from attree.sweep import DEFAULT_METRICS, metrics_of_run
 from helpers.cli import command
 
 CONFIG = Path(__file__).parents[2] / "configs/infection.yaml"

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from attree.errors import ArgumentError
-from attree.sweep.read_plan import load_plan
+from attree.sweep import load_plan
 from attree.sweep.results import importances
 from helpers.cli import command
 from helpers.sweeps import QUALITY, SEARCH, SearchedFit, given, only_numbers, write_sweep
