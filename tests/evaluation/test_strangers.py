@@ -13,8 +13,8 @@ from torch_geometric.data import Data
 
 import attree
 from attree.errors import AttreeError
-from attree.evaluation.result import Evaluation
-from attree.source.target_labels import TargetLabels
+from attree.evaluation import Evaluation
+from attree.source import TargetLabels
 from attree.subject import Subject
 from helpers import strangers
 from helpers.graphs import randomize

@@ -17,7 +17,7 @@ from attree.data import MUTAG, Planetoid
 from attree.evaluation import EvaluationConfig, Evaluator
 from attree.report.case_studies import draw_case_studies, draw_score_histograms
 from attree.report.case_study import contrast
-from attree.source.target_labels import TargetLabels
+from attree.source import TargetLabels
 from attree.subject import Head, Subject
 
 
