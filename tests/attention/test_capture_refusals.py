@@ -98,9 +98,9 @@ def test_attention_within_relations_is_one_softmax_each(both: bool) -> None:
         own = relation == one
         sums = torch.zeros(6).index_add_(0, CLEAN[1, own], attention.weights[0][:6, 0][own])
         torch.testing.assert_close(sums, torch.zeros(6).index_fill_(0, CLEAN[1, own], 1.0))
-    assert attention.even is not None
+    assert attention.uniform_weights is not None
     even = [1 / int(((relation == relation[e]) & (CLEAN[1] == CLEAN[1, e])).sum()) for e in range(6)]
-    torch.testing.assert_close(attention.even[0], torch.tensor(even + [0.0] * 6))
+    torch.testing.assert_close(attention.uniform_weights[0], torch.tensor(even + [0.0] * 6))
 
 
 class Typed(nn.Module):

@@ -29,8 +29,8 @@ class Aligned:
     Attributes:
         weights: The weights, [num_edges, heads]; 0 on edges that are not used.
         present: A mask of the used edges, [num_edges]; None if all are used.
-        even: The weights if every softmax gave all its edges the same weight, [num_edges]; None if this is 1 / n for
-            the n used edges that enter a node.
+        uniform_weights: The weights if every softmax gave all its edges the same weight, [num_edges]; None if this is
+            1 / n for the n used edges that enter a node.
         softmax: The number of the softmax that weighs each edge, [num_edges]; None if one softmax weighs all edges
             that enter a node, or if several weigh the same edge.
         has_attention: Whether a softmax computes the weights; otherwise they are the fixed factors of the messages.
@@ -38,7 +38,7 @@ class Aligned:
 
     weights: Tensor
     present: Tensor | None
-    even: Tensor | None = None
+    uniform_weights: Tensor | None = None
     softmax: Tensor | None = None
     has_attention: bool = True
 
@@ -68,12 +68,12 @@ def align_call(records: Sequence[LayerRecord], call: int, graph: Graph, grad: bo
         return aligned
     softmax = graph.destination.clone()
     softmax[ids] += layer.relation * graph.num_nodes
-    return replace(aligned, even=_even_by_relation(layer.relation, ids, graph), softmax=softmax)
+    return replace(aligned, uniform_weights=_even_by_relation(layer.relation, ids, graph), softmax=softmax)
 
 
 def _fixed(aligned: Aligned) -> Aligned:
     """Return the weights of a layer without attention: its fixed factors are not replaced by uniform weights."""
-    return replace(aligned, even=aligned.weights.mean(dim=1), has_attention=False)
+    return replace(aligned, uniform_weights=aligned.weights.mean(dim=1), has_attention=False)
 
 
 def _ids(layer: LayerRecord, where: str, graph: Graph, edge_index: Any) -> Tensor:
@@ -180,8 +180,8 @@ def side_by_side(parts: Sequence[tuple[Aligned, float]], graph: Graph) -> Aligne
 
 def even_weights(part: Aligned, graph: Graph) -> Tensor:
     """Return the weights if every softmax gave all its edges the same weight, [num_edges]."""
-    if part.even is not None:
-        return part.even
+    if part.uniform_weights is not None:
+        return part.uniform_weights
     weight = part.weights[:, 0]
     used = torch.ones_like(weight) if part.present is None else part.present.to(weight.dtype)
     total = used.new_zeros(graph.num_nodes).index_add_(0, graph.destination, used)

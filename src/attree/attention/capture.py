@@ -39,8 +39,8 @@ class Attention:
         wiring: Which convolution calls are layers, and which layer feeds which; None if every call is a layer that
             feeds the next one.
         activation: The last function of the model, if it is `sigmoid`, `softmax`, `log_softmax` or `log_sigmoid`.
-        even: Per layer, the weights if every softmax gave all its edges the same weight, [num_edges]; None if this is
-            1 / n for the n used edges that enter a node.
+        uniform_weights: Per layer, the weights if every softmax gave all its edges the same weight, [num_edges]; None
+            if this is 1 / n for the n used edges that enter a node.
         softmax: Per layer, the number of the softmax that weighs each edge, [num_edges]; None if one softmax weighs
             all edges that enter a node, or if several weigh the same edge.
         attends: Per layer, whether it has attention; None if all have. The weights of a layer without attention are the
@@ -54,7 +54,7 @@ class Attention:
     embedding: Tensor | None = None
     wiring: Wiring | None = None
     activation: str | None = None
-    even: tuple[Tensor | None, ...] | None = None
+    uniform_weights: tuple[Tensor | None, ...] | None = None
     softmax: tuple[Tensor | None, ...] | None = None
     attends: tuple[bool, ...] | None = None
 
@@ -257,7 +257,7 @@ def _without_edges(graph: Graph, output: Any) -> Attention:
 def _of_layers(calls: Sequence[Aligned], wiring: Wiring, graph: Graph) -> Attention:
     """Return the attention of a forward pass on a graph: the aligned calls of convolutions, as layers with weights."""
     layers = as_layers(calls, wiring, graph)
-    uniform = tuple(layer.even for layer in layers)
+    uniform = tuple(layer.uniform_weights for layer in layers)
     softmax = tuple(layer.softmax for layer in layers)
     attends = tuple(layer.has_attention for layer in layers)
     return Attention(
@@ -265,7 +265,7 @@ def _of_layers(calls: Sequence[Aligned], wiring: Wiring, graph: Graph) -> Attent
         tuple(layer.weights for layer in layers),
         tuple(layer.present for layer in layers),
         wiring=wiring,
-        even=None if all(values is None for values in uniform) else uniform,
+        uniform_weights=None if all(values is None for values in uniform) else uniform,
         softmax=None if all(values is None for values in softmax) else softmax,
         attends=None if all(attends) else attends,
     )

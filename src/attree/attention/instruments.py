@@ -144,6 +144,10 @@ class Watcher:
         """Called in place of each softmax of the layer; returns the weights that the layer uses."""
         return softmax(scores)
 
+    def edge_update(self, call: LayerCall, edge_update: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        """Called in place of the layer's `edge_update`; returns what it computes for each edge, such as attention."""
+        return edge_update(**arguments)
+
     def message(self, call: LayerCall, message: Callable[..., Tensor], arguments: dict[str, Any]) -> Tensor:
         """Called in place of the layer's `message`; returns the messages along `call.edges`."""
         return message(**arguments)
@@ -195,10 +199,15 @@ class Instrument:
                 conv.register_forward_pre_hook(self._begin, with_kwargs=True),
                 conv.register_forward_hook(self._end, always_call=True),
             ]
-            for name, replacement in (("message", self._message), ("aggregate", self._aggregate)):
-                if name in overridden:  # the layer's own method may be replaced already, by one with another softmax
-                    attributes[name] = partial(replacement, conv, attributes.get(name, getattr(conv, name)))
-            if overridden & {"propagate", "softmax", "message", "aggregate", "messages", "sums"}:
+            in_place_of: dict[str, Callable[..., Any]] = {
+                "edge_update": self._edge_update,
+                "message": self._message,
+                "aggregate": self._aggregate,
+            }
+            for name in overridden & in_place_of.keys():
+                # The layer's own method may be replaced already, by one with another softmax.
+                attributes[name] = partial(in_place_of[name], conv, attributes.get(name, getattr(conv, name)))
+            if overridden & {"propagate", "softmax", "messages", "sums", *in_place_of}:
                 handles.append(conv.register_edge_update_forward_pre_hook(self._see_edges))
                 handles.append(conv.register_propagate_forward_pre_hook(self._propagate))
             if "messages" in overridden:
@@ -241,6 +250,9 @@ class Instrument:
             return self._watcher.softmax(call, src, lambda scores: pyg_softmax(scores, *args, **kwargs))
 
         return softmax
+
+    def _edge_update(self, conv: MessagePassing, edge_update: Callable[..., Any], **arguments: Any) -> Any:
+        return self._watcher.edge_update(self._running(conv), edge_update, arguments)
 
     def _message(self, conv: MessagePassing, message: Callable[..., Tensor], **arguments: Any) -> Tensor:
         return self._watcher.message(self._running(conv), message, arguments)

@@ -71,7 +71,7 @@ class Uniform(GAtt):
         return trace.uniform()
 
     def table(self, attention: Attention) -> LayerTable:
-        uniform_weights = attention.even or (None,) * len(attention.weights)
+        uniform_weights = attention.uniform_weights or (None,) * len(attention.weights)
         layers = zip(attention.weights, attention.present, uniform_weights, strict=True)
         weights = tuple(even_weights(Aligned(*layer), attention.graph).unsqueeze(1) for layer in layers)
         return LayerTable.of(replace(attention, weights=weights), None)

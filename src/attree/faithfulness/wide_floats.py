@@ -175,12 +175,14 @@ def weight_dtype(call: ModelCall) -> torch.dtype:
 
 def _narrow(attention: Attention, dtype: torch.dtype) -> Attention:
     """Return attention whose weights have been rounded to a type."""
-    even = (
+    uniform_weights = (
         None
-        if attention.even is None
-        else tuple(None if values is None else values.to(dtype) for values in attention.even)
+        if attention.uniform_weights is None
+        else tuple(None if values is None else values.to(dtype) for values in attention.uniform_weights)
     )
-    return replace(attention, weights=tuple(weight.to(dtype) for weight in attention.weights), even=even)
+    return replace(
+        attention, weights=tuple(weight.to(dtype) for weight in attention.weights), uniform_weights=uniform_weights
+    )
 
 
 def _as(value: Any, dtype: torch.dtype) -> Any:

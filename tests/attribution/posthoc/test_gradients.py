@@ -153,7 +153,7 @@ def test_guidance_clamps_what_activations_pass_back(act: Any) -> None:
     x = torch.tensor([-1.0, 2.0, 3.0], requires_grad=True)
     weight = torch.tensor([1.0, -1.0, 2.0])
     (plain,) = torch.autograd.grad((act(x) * weight).sum(), x)
-    with guided(nn.Identity()):
+    with guided(GATConv(1, 1)):
         (gradient,) = torch.autograd.grad((act(x) * weight).sum(), x)
     assert torch.allclose(gradient, plain.clamp(min=0))
 
@@ -162,7 +162,7 @@ def test_guidance_clamps_what_activations_pass_back(act: Any) -> None:
 def test_guidance_of_activations_that_overwrite_their_input(act: Any) -> None:
     x = torch.tensor([-1.0, 2.0, 3.0], requires_grad=True)
     weight = torch.tensor([1.0, -1.0, 2.0])
-    with guided(nn.Identity()):
+    with guided(GATConv(1, 1)):
         y = x * 1
         act(y)
         (gradient,) = torch.autograd.grad((y * weight).sum(), x)

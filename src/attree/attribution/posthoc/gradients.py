@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch_geometric.nn import MessagePassing
 
+from attree.attention.instruments import LayerCall, Watcher, instrument
 from attree.attribution.posthoc.mask_method import COPIES_MEMORY, MaskMethod, bytes_per_edge
 from attree.attribution.posthoc.masked_run import MaskedRun
 from attree.attribution.posthoc.target_copies import TargetCopies
@@ -190,26 +190,30 @@ class _Guide(TorchFunctionMode):
         return activation_input.copy_(result) if in_place else result
 
 
+class _Pauses(Watcher):
+    """Pauses a guide while a layer computes its scores and messages."""
+
+    def __init__(self, guide: _Guide) -> None:
+        self._guide = guide
+
+    def edge_update(self, call: LayerCall, edge_update: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        return self._paused(edge_update, arguments)
+
+    def message(self, call: LayerCall, message: Callable[..., Tensor], arguments: dict[str, Any]) -> Tensor:
+        messages: Tensor = self._paused(message, arguments)
+        return messages
+
+    def _paused(self, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        self._guide.paused += 1
+        try:
+            return function(**arguments)
+        finally:
+            self._guide.paused -= 1
+
+
 @contextmanager
 def guided(model: nn.Module) -> Iterator[None]:
     """Context in which activations of `model` pass back only positive gradients."""
     guide = _Guide()
-
-    def pause(conv: nn.Module, inputs: Any) -> None:
-        guide.paused += 1
-
-    def resume(conv: nn.Module, inputs: Any, output: Any) -> None:
-        guide.paused -= 1
-
-    with ExitStack() as stack:
-        for conv in model.modules():
-            if isinstance(conv, MessagePassing):
-                for handle in (
-                    conv.register_edge_update_forward_pre_hook(pause),
-                    conv.register_edge_update_forward_hook(resume),
-                    conv.register_message_forward_pre_hook(pause),
-                    conv.register_message_forward_hook(resume),
-                ):
-                    stack.callback(handle.remove)
-        stack.enter_context(guide)
+    with instrument(model, _Pauses(guide)), guide:
         yield
