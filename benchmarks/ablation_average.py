@@ -74,7 +74,7 @@ def main() -> None:
         for layers in (2, 3):
             net = Net(dataset, "GAT", layers)
             model, _ = context.model(net)
-            graph = context.node_data(dataset, layers, 0).graph
+            graph = context.node_data(Net(dataset, layers=layers)).graph
             result = evaluate(
                 model, graph, authors_targets(graph.num_nodes), ["gatt", "gatt_avg", "gatt_sim"], ["weight"]
             )

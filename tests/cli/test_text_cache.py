@@ -60,7 +60,7 @@ def test_the_key_is_all_that_determines_a_text(monkeypatch: pytest.MonkeyPatch) 
     keys = {text_key(["fit", "--help"]), text_key(["test", "--help"])}
     monkeypatch.setenv("COLUMNS", "77")
     keys.add(text_key(["fit", "--help"]))
-    monkeypatch.setattr(commands, "version", lambda name: "0.0.1")
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.0.1")
     keys.add(text_key(["fit", "--help"]))
     monkeypatch.setattr(commands, "config_names", lambda: ["another"])
     keys.add(text_key(["fit", "--help"]))

@@ -68,7 +68,7 @@ def test_faithfulness_is_what_evaluate_says_and_is_measured_once(context: CellCo
     cell = FaithfulnessCell(net, ("weight",), targets=60)
     result = cell.result(context)
     model, accuracy = context.model(net)
-    graph = context.node_data("Texas", 2, 0).graph
+    graph = context.node_data(Net("Texas")).graph
     expected = evaluate(model, graph, authors_targets(graph.num_nodes, 60), ["gatt", "random"], ["weight"])
     for name, value in expected.metrics.items():
         assert result["metrics"][name] == pytest.approx(value, abs=1e-6)
@@ -93,7 +93,7 @@ def test_the_authors_dpc_is_that_of_the_most_probable_class(context: CellContext
     net = Net("Texas", "GAT", 2, epochs=3)
     result = FaithfulnessCell(net, ("weight",), targets=3).result(context)
     model, _ = context.model(net)
-    graph = context.node_data("Texas", 2, 0).graph
+    graph = context.node_data(Net("Texas")).graph
     found = evaluate(model, graph, authors_targets(graph.num_nodes, 3), ["gatt"], ["weight"])
     pairs, deltas = found.pairs, []
     with torch.no_grad():
@@ -119,7 +119,7 @@ def test_single_heads_are_scored_against_the_whole_networks_reductions(context: 
     result = HeadSelection(net, targets=10).result(context)
     assert set(result["pearson"]) == {"0,0", "1,0", "2,0"}
     model, _ = context.model(net)
-    graph = context.node_data("Texas", 2, 0).graph
+    graph = context.node_data(Net("Texas")).graph
     found = evaluate(model, graph, authors_targets(graph.num_nodes, 10), [GAtt((1, 0))], ["weight"])
     expected = pearson(found.pair_scores["gatt"], found.reductions["weight"].delta_pc)
     assert result["pearson"]["1,0"] == pytest.approx(float(expected), abs=1e-6)

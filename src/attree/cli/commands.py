@@ -17,7 +17,6 @@ from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -236,6 +235,8 @@ def text_key(arguments: Sequence[str]) -> str:
 
 
 def _version(name: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version  # takes as long to import as all of this module
+
     try:
         return version(name)
     except PackageNotFoundError:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -13,7 +14,7 @@ from attree.errors import expect
 from attree.faithfulness.protocol import protocol_names
 from attree.paper.cells import Cell, CellContext, Result
 from attree.paper.command import CONTENTS, Entry
-from attree.paper.net import DATASETS, MODELS
+from attree.paper.net import DATASETS, MODELS, Net
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,21 @@ class Options:
     def of_models(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return the networks of a table that the options select."""
         return names if self.models is None else tuple(name for name in names if name in self.models)
+
+
+def nets_of_seeds(
+    options: Options,
+    datasets: Iterable[str],
+    models: Iterable[str] = ("GAT",),
+    layers: Iterable[int] = (2, 3),
+    heads: Iterable[int] = (1,),
+) -> list[Net]:
+    """Return trained networks of every dataset, model, depth and number of heads, one for each seed of the options."""
+    return [
+        Net(dataset, model, depth, seed, number, epochs=options.epochs)
+        for dataset, model, depth, number in product(datasets, models, layers, heads)
+        for seed in range(options.seeds)
+    ]
 
 
 def resolve_name(typed: str, names: tuple[str, ...]) -> str:

@@ -38,15 +38,15 @@ class CellContext:
             self._data = {**dict(list(self._data.items())[-3:]), key: make_data(*key, root=self.root)}
         return self._data[key]
 
-    def node_data(self, dataset: str, layers: int, seed: int) -> NodeDataModule:
-        """Return a node-level dataset."""
-        data = self.data(dataset, layers, seed)
-        assert isinstance(data, NodeDataModule)
-        return data
-
     def data_of(self, net: Net) -> NodeDataModule | GraphDataModule:
         """Return the dataset of a network."""
         return self.data(net.dataset, net.layers, net.seed)
+
+    def node_data(self, net: Net) -> NodeDataModule:
+        """Return the dataset of a network that classifies nodes."""
+        data = self.data_of(net)
+        assert isinstance(data, NodeDataModule)
+        return data
 
     def model(self, net: Net) -> tuple[nn.Module, float]:
         """Return a network in eval mode and its test accuracy; train it if it is not cached."""

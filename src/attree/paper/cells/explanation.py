@@ -41,7 +41,7 @@ class Explanation(NetCell):
         """Return the method's AUROC against ground truth, its runtime, and the network's test accuracy."""
         expect(self.method in METHODS, "method", f"one of {', '.join(METHODS)}", self.method)
         model, accuracy = context.model(self.net)
-        data = context.node_data(self.net.dataset, self.net.layers, self.net.seed)
+        data = context.node_data(self.net)
         assert data.truth is not None
         settings: dict[str, Any] = {"self_loops": True} if self.self_loops else {}
         make: Callable[..., AttributionMethod] = METHODS[self.method]
@@ -153,7 +153,7 @@ class Calculation(NetCell):
         """Return the runtime of one calculation of GAtt, and the largest difference from attree's scores."""
         expect(self.calculation in CALCULATIONS, "calculation", f"one of {', '.join(CALCULATIONS)}", self.calculation)
         model, _ = context.model(self.net)
-        data = context.node_data(self.net.dataset, self.net.layers, self.net.seed)
+        data = context.node_data(self.net)
         assert data.truth is not None
         all_targets = data.truth.targets
         targets = all_targets[: all_targets.numel() if self.targets is None else self.targets]

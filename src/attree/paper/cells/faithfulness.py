@@ -173,7 +173,7 @@ class HeadSelection(NetCell):
     def measure(self, context: CellContext) -> Result:
         """Return Pearson's correlation of GAtt with dPC for every choice of one head per layer, and the accuracy."""
         model, accuracy = context.model(self.net)
-        graph = context.node_data(self.net.dataset, self.net.layers, self.net.seed).graph
+        graph = context.node_data(self.net).graph
         subject = Subject.of_data(model, graph)
         evaluation = evaluate(model, subject, authors_targets(graph.num_nodes, self.targets), [GAtt()], ["weight"])
         delta = evaluation.reductions["weight"].delta_pc

@@ -11,7 +11,7 @@ from attree.attribution import make_methods
 from attree.data import NodeDataModule
 from attree.errors import MissingDataError
 from attree.paper.cells import Cell, Proximity, Trained
-from attree.paper.item import Item, ItemInputs, Options, Section, Table
+from attree.paper.item import Item, ItemInputs, Options, Section, Table, nets_of_seeds
 from attree.paper.net import GRAPHS, PLANETOID, REAL, SYNTHETIC, WEBKB, Net
 from attree.paper.printed_numbers import add_printed, printed, recipe
 from attree.paper.tables.rows import over_seeds
@@ -41,7 +41,7 @@ def _datasets(inputs: ItemInputs) -> list[Section]:
         if dataset not in inputs.options.of_datasets((*REAL, *SYNTHETIC)):
             continue
         try:
-            data = inputs.context.node_data(dataset, layers, 0)
+            data = inputs.context.node_data(Net(dataset, layers=layers))
             counted = _counts(data)
         except MissingDataError:
             continue
@@ -70,13 +70,8 @@ def _counts(data: NodeDataModule) -> dict[str, int | None]:
 
 
 def _training_cells(options: Options) -> list[Cell]:
-    return [
-        Trained(Net(dataset, model, layers, seed, epochs=options.epochs))
-        for dataset in options.of_datasets((*SYNTHETIC, *REAL))
-        for model in options.of_models(("GAT", "GATv2"))
-        for layers in (2, 3)
-        for seed in range(options.seeds)
-    ]
+    nets = nets_of_seeds(options, options.of_datasets((*SYNTHETIC, *REAL)), options.of_models(("GAT", "GATv2")))
+    return [Trained(net) for net in nets]
 
 
 def _training(inputs: ItemInputs) -> list[Section]:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from attree.attribution import METHODS, method_label
 from attree.paper.cells import CALCULATIONS, Calculation, Cell, Explanation
-from attree.paper.item import NEAR, Item, ItemInputs, Options, Picture, Section, Table
+from attree.paper.item import NEAR, Item, ItemInputs, Options, Picture, Section, Table, nets_of_seeds
 from attree.paper.net import SYNTHETIC, Net
 from attree.paper.printed_numbers import add_printed, printed
 from attree.paper.tables.rows import over_seeds
@@ -47,7 +47,7 @@ def _nets(options: Options) -> list[Net]:
     nets = []
     for dataset in options.of_datasets(SYNTHETIC):
         for model in options.of_models(("GAT", "GATv2")):
-            nets += [Net(dataset, model, 3, seed, epochs=options.epochs) for seed in range(options.seeds)]
+            nets += nets_of_seeds(options, (dataset,), (model,), layers=(3,))
             nets += [Net(dataset, model, 3, seed, weights="untrained") for seed in range(options.seeds)]
             if model == "GAT":
                 nets.append(Net(dataset, model, 3, weights="authors"))

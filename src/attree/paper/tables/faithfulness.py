@@ -11,7 +11,7 @@ from attree.faithfulness.protocol import PROTOCOLS
 from attree.metrics.functional.faithfulness import STATISTICS
 from attree.paper.cells import Cell, FaithfulnessCell
 from attree.paper.cells.faithfulness import MOST_PROBABLE, NOISE
-from attree.paper.item import Item, ItemInputs, Options, Section, Table
+from attree.paper.item import Item, ItemInputs, Options, Section, Table, nets_of_seeds
 from attree.paper.net import GRAPHS, PLANETOID, REAL, Net
 from attree.paper.tables.rows import (
     KEYS,
@@ -35,13 +35,8 @@ def faithfulness_cell(net: Net, options: Options) -> FaithfulnessCell:
 
 def cells(options: Options, models: tuple[str, ...] = MODELS) -> list[Cell]:
     """Return cells for networks of two and three layers on every dataset."""
-    return [
-        faithfulness_cell(Net(dataset, model, layers, seed, epochs=options.epochs), options)
-        for dataset in options.of_datasets(REAL)
-        for model in options.of_models(models)
-        for layers in (2, 3)
-        for seed in range(options.seeds)
-    ]
+    nets = nets_of_seeds(options, options.of_datasets(REAL), options.of_models(models))
+    return [faithfulness_cell(net, options) for net in nets]
 
 
 def under_authors_protocol(rows: pd.DataFrame) -> pd.DataFrame:
@@ -107,12 +102,7 @@ ABLATED = ("gatt", "gatt_sim", "gatt_avg", "avgatt", "uniform")
 
 def _ablation_cells(options: Options) -> list[Cell]:
     """Return cells for GATs on citation graphs: the networks of the faithfulness tables."""
-    return [
-        faithfulness_cell(Net(dataset, "GAT", layers, seed, epochs=options.epochs), options)
-        for dataset in options.of_datasets(PLANETOID)
-        for layers in (2, 3)
-        for seed in range(options.seeds)
-    ]
+    return [faithfulness_cell(net, options) for net in nets_of_seeds(options, options.of_datasets(PLANETOID))]
 
 
 def _ablation(inputs: ItemInputs, name: str, statistic: str, title: str) -> list[Section]:
@@ -126,11 +116,8 @@ def _ablation(inputs: ItemInputs, name: str, statistic: str, title: str) -> list
 
 
 def _graph_cells(options: Options) -> list[Cell]:
-    return [
-        faithfulness_cell(Net(dataset, "GAT", 3, seed, epochs=options.epochs), options)
-        for dataset in options.of_datasets(GRAPHS)
-        for seed in range(options.seeds)
-    ]
+    nets = nets_of_seeds(options, options.of_datasets(GRAPHS), layers=(3,))
+    return [faithfulness_cell(net, options) for net in nets]
 
 
 def _graph_level(inputs: ItemInputs) -> list[Section]:

@@ -64,7 +64,7 @@ def _histograms(inputs: ItemInputs) -> list[Section]:
         if Trained(net) not in inputs.results:
             continue
         model, _ = inputs.context.model(net)
-        graph = inputs.context.node_data(net.dataset, net.layers, net.seed).graph
+        graph = inputs.context.node_data(net).graph
         protocol = authors_protocol(net.model)
         targets = authors_targets(graph.num_nodes, inputs.options.targets)
         evaluation = evaluate(model, graph, targets, ("gatt", "gatt_sim", "avgatt"), (protocol,))
@@ -81,7 +81,7 @@ def _studies(inputs: ItemInputs, supergat: bool) -> list[Section]:
         if Trained(net) not in inputs.results:
             continue
         model, _ = inputs.context.model(net)
-        data = inputs.context.node_data(net.dataset, net.layers, net.seed)
+        data = inputs.context.node_data(net)
         subject = Subject.of_data(model, data.graph)
         labels = TargetLabels.of(data.graph, subject, data.class_names)
         for target in (SUPERGAT_CASES if supergat else CASES)[net.dataset, net.layers]:
@@ -105,7 +105,7 @@ def _trees(inputs: ItemInputs) -> list[Section]:
     if Trained(net) not in inputs.results:
         return []
     model, _ = inputs.context.model(net)
-    graph = inputs.context.node_data("Infection", 2, 0).graph
+    graph = inputs.context.node_data(net).graph
     subject = Subject.of_data(model, graph)
     source, destination = subject.graph.edge_index
     marked = ((source == TREE_SOURCE) & (destination == TREE_TARGET)).nonzero().view(-1)

@@ -8,7 +8,7 @@ import pandas as pd
 from attree.metrics.functional.faithfulness import STATISTICS
 from attree.paper.cells import Cell, HeadSelection
 from attree.paper.cells.faithfulness import REPORTED
-from attree.paper.item import Item, ItemInputs, Options, Picture, Section, Table
+from attree.paper.item import Item, ItemInputs, Options, Picture, Section, Table, nets_of_seeds
 from attree.paper.net import PLANETOID, Net
 from attree.paper.printed_numbers import add_printed
 from attree.paper.tables.faithfulness import SHOWN, faithfulness_cell, under_authors_protocol
@@ -24,13 +24,7 @@ def _datasets(options: Options) -> tuple[str, ...]:
 
 
 def _multihead_cells(options: Options) -> list[Cell]:
-    return [
-        faithfulness_cell(Net(dataset, "GAT", layers, seed, heads, epochs=options.epochs), options)
-        for dataset in _datasets(options)
-        for layers in (2, 3)
-        for heads in HEADS
-        for seed in range(options.seeds)
-    ]
+    return [faithfulness_cell(net, options) for net in nets_of_seeds(options, _datasets(options), heads=HEADS)]
 
 
 def _multihead(inputs: ItemInputs) -> list[Section]:
@@ -61,11 +55,8 @@ def _multihead(inputs: ItemInputs) -> list[Section]:
 
 
 def _selection_cells(options: Options) -> list[Cell]:
-    return [
-        HeadSelection(Net(dataset, "GAT", 3, seed, 4, epochs=options.epochs), options.targets)
-        for dataset in _datasets(options)
-        for seed in range(options.seeds)
-    ]
+    nets = nets_of_seeds(options, _datasets(options), layers=(3,), heads=(4,))
+    return [HeadSelection(net, options.targets) for net in nets]
 
 
 def _selection(inputs: ItemInputs) -> list[Section]:
@@ -95,12 +86,6 @@ def _selection(inputs: ItemInputs) -> list[Section]:
     return [Table("head_selection", title, paper, ("dataset", "choices"), ("statistic",), 4, (note,))]
 
 
-_HEADS = (
-    Item("multihead", _multihead_cells, _multihead),
-    Item("head_selection", _selection_cells, _selection),
-)
-
-
 SUPERGATS = ("SuperGAT-MX", "SuperGAT-SD", "SuperGAT-MX-authors")
 SUPERGAT_NOTES = (
     "SuperGAT-MX-authors is the network that the authors' code calls MX: it weights messages by plain dot products. "
@@ -112,13 +97,8 @@ SUPERGAT_NOTES = (
 
 
 def _supergat_cells(options: Options) -> list[Cell]:
-    return [
-        faithfulness_cell(Net("Cora", model, layers, seed, epochs=options.epochs), options)
-        for model in options.of_models(SUPERGATS)
-        for layers in (2, 3)
-        for seed in range(options.seeds)
-        if options.of_datasets(("Cora",))
-    ]
+    nets = nets_of_seeds(options, options.of_datasets(("Cora",)), options.of_models(SUPERGATS))
+    return [faithfulness_cell(net, options) for net in nets]
 
 
 def _supergat(inputs: ItemInputs) -> list[Section]:
@@ -151,9 +131,6 @@ def _supergat(inputs: ItemInputs) -> list[Section]:
             (agreement(paper), *SUPERGAT_NOTES),
         )
     ]
-
-
-_SUPERGAT = (Item("supergat", _supergat_cells, _supergat),)
 
 
 WEIGHT_DECAYS = (0.0, 0.0005, 0.001, 0.005, 0.01)
@@ -207,6 +184,9 @@ def _runs(part: pd.DataFrame) -> pd.DataFrame:
     return wide.rename(columns={**names, "accuracy": "test/acc"})
 
 
-_REGULARIZATION = (Item("regularization", _regularization_cells, _regularization),)
-
-ITEMS = (*_HEADS, *_SUPERGAT, *_REGULARIZATION)
+ITEMS = (
+    Item("multihead", _multihead_cells, _multihead),
+    Item("head_selection", _selection_cells, _selection),
+    Item("supergat", _supergat_cells, _supergat),
+    Item("regularization", _regularization_cells, _regularization),
+)
