@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 from attree.errors import ArgumentError
 
@@ -165,20 +165,26 @@ def paper(
     models: Sequence[str] | None,
     seeds: int | None,
     protocols: Sequence[str],
+    jobs: int,
+    out: Path,
     root: str | None,
-    **options: Any,
+    targets: int,
+    epochs: int | None,
 ) -> int:
     """Make tables and figures of the paper, and return the exit status.
 
     Args:
         name: Name of the table or figure; `all`, or `list` to print the names.
         profile: `quick` or `full`.
-        datasets: Names of datasets, in any spelling; None for all.
-        models: Names of networks, in any spelling; None for all.
+        datasets: Names of datasets; None for all.
+        models: Names of networks; None for all.
         seeds: Number of networks to average over; None for the number of the profile.
         protocols: Names of reduction protocols.
+        jobs: Number of cells to measure in parallel.
+        out: Folder of the tables and figures.
         root: Data folder; None for the default folder.
-        **options: Further fields of `attree.paper.item.Options`.
+        targets: Number of nodes to explain for faithfulness.
+        epochs: Number of training epochs; None for the recipe's.
     """
     if name == "list":
         for item, entry in CONTENTS.items():
@@ -196,13 +202,16 @@ def paper(
     from attree.paper.run import make_items
 
     quick = profile == "quick"
-    selected = Options(
+    options = Options(
         datasets=None if datasets is None else tuple(resolve_name(dataset, DATASETS) for dataset in datasets),
         models=None if models is None else tuple(resolve_name(model, MODELS) for model in models),
         seeds=seeds if seeds is not None else 1 if quick else 3,
         protocols=tuple(protocols),
         quick=quick,
+        epochs=epochs,
+        targets=targets,
         root=str(data_folder()) if root is None else root,
-        **options,
+        out=out,
+        jobs=jobs,
     )
-    return make_items(list(CONTENTS) if name == "all" else [name], selected)
+    return make_items(list(CONTENTS) if name == "all" else [name], options)
