@@ -74,6 +74,20 @@ def test_mix_pull_and_rows_are_those_of_the_matrix(kind: tuple[GlobalWeights, Te
 
 
 @pytest.mark.parametrize("deletes", [False, True])
+def test_one_pair_of_each_graph_is_reduced(kind: tuple[GlobalWeights, Tensor], deletes: bool) -> None:
+    weights, matrix = kind
+    expected = matrix.clone()
+    expected[1, :, 2, 4] = expected[0, :, 0, 1] = 0
+    if deletes:
+        expected = (
+            expected
+            * matrix.sum(-1, keepdim=True)
+            / expected.sum(-1, keepdim=True).where(expected.sum(-1, keepdim=True) > 0, 1.0)
+        )
+    check(weights.without(Reduced(torch.tensor([1, 0]), torch.tensor([2, 0]), torch.tensor([4, 1])), deletes), expected)
+
+
+@pytest.mark.parametrize("deletes", [False, True])
 def test_reduced_pairs_have_weight_0_and_deleted_ones_leave_the_sum(
     kind: tuple[GlobalWeights, Tensor], deletes: bool
 ) -> None:

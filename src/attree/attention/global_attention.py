@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from attree.attention.global_readers import Mixing, read_multihead, reader_of
 from attree.attention.global_weights import GlobalWeights, KernelWeights
@@ -78,12 +79,20 @@ def watch_global(model: nn.Module, watcher: GlobalWatcher) -> Iterator[None]:
         for module in hooks.names:
             stack.callback(module.register_forward_pre_hook(hooks.before, with_kwargs=True).remove)
             stack.callback(module.register_forward_hook(hooks.after, with_kwargs=True).remove)
-        for module in model.modules() if hooks.names else ():
-            if isinstance(module, nn.TransformerEncoder) and vars(module).get("use_nested_tensor"):
-                # Nested tensors exist on the fast path alone, which modules with hooks do not take.
-                vars(module)["use_nested_tensor"] = False
-                stack.callback(vars(module).__setitem__, "use_nested_tensor", True)
+        if hooks.names:
+            stack.enter_context(_StableSort())
         yield
+
+
+class _StableSort(TorchFunctionMode):
+    """Sorts equal numbers in their order, so that nodes of one graph keep theirs (PyG's Polynormer sorts by graph)."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func in (torch.sort, Tensor.sort, torch.argsort, Tensor.argsort) and "stable" not in kwargs:
+            kwargs |= dict(zip(("dim", "descending"), args[1:], strict=False))
+            args, kwargs["stable"] = args[:1], True
+        return func(*args, **kwargs)
 
 
 class _Hooks:
@@ -130,6 +139,7 @@ class GlobalCall:
         weights: The weights of all pairs of places.
         nodes: The node at each place, [B, n]; -1 for padding.
         num_nodes: Number of nodes of the graph.
+        number: Number of the call among those of modules that can attend over all nodes.
     """
 
     name: str
@@ -137,6 +147,7 @@ class GlobalCall:
     weights: GlobalWeights
     nodes: Tensor
     num_nodes: int
+    number: int = 0
 
     def pull(self, r: Tensor) -> Tensor:
         """Return r times the weights: [T, num_nodes] for [T, num_nodes]."""

@@ -78,6 +78,8 @@ class DenseWeights(GlobalWeights):
         return self.weights[graph, :, queries].mean(dim=0)
 
     def without(self, reduced: Reduced, deletes: bool) -> DenseWeights:
+        if reduced.graph.unique().numel() == reduced.graph.numel() and bool((reduced.query >= 0).all()):
+            return DenseWeights(self._without_one_each(reduced, deletes))
         mask = reduced.mask(self.weights.shape[0], self.weights.shape[2])
         weights = self.weights.masked_fill(mask.unsqueeze(1), 0.0)
         if not deletes:
@@ -87,6 +89,19 @@ class DenseWeights(GlobalWeights):
         is_touched = mask.any(dim=-1)[:, None, :, None] & is_softmax
         # Only the rows of these queries: a division would change the others by rounding.
         return DenseWeights(torch.where(is_touched, _divided(weights, weights.sum(dim=-1, keepdim=True)), weights))
+
+    def _without_one_each(self, reduced: Reduced, deletes: bool) -> Tensor:
+        """Return the weights with at most one pair of each graph reduced: many copies of a graph at once."""
+        before = self.weights[reduced.graph, :, reduced.query]
+        after = before.clone()
+        after[torch.arange(reduced.key.numel(), device=after.device), :, reduced.key] = 0.0
+        if deletes:
+            total = before.sum(dim=-1, keepdim=True)
+            is_softmax = (total - 1).abs() < torch.finfo(total.dtype).eps ** 0.5
+            after = torch.where(is_softmax, _divided(after, after.sum(dim=-1, keepdim=True)), after)
+        weights = self.weights.clone()
+        weights[reduced.graph, :, reduced.query] = after
+        return weights
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,8 @@ class _Copier:
             self._modules[id(module)] = copy
             vars(copy).update({name: self.value(value) for name, value in vars(module).items()})
             vars(copy).update(training=False, _compiled_call_impl=None)
+            if "use_nested_tensor" in vars(copy):  # a TransformerEncoder; modules with hooks cannot take nested tensors
+                vars(copy)["use_nested_tensor"] = False
             if vars(copy).get("cached") is True:  # a PyG layer that keeps the normalised graph of its first call
                 vars(copy).update({name: None for name in vars(copy) if name.startswith("_cached")}, cached=False)
         return self._modules[id(module)]

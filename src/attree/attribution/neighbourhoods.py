@@ -176,7 +176,7 @@ def neighbourhoods(
             part = Part.entering(
                 subject.graph, end - begin, owner[first:last] - begin, node[first:last], induced=induced
             )
-            yield done + begin, done + end, _for_targets(subject, part, ids[begin:end])
+            yield done + begin, done + end, part_of_targets(subject, part, ids[begin:end])
         done += ids.numel()
 
 
@@ -196,7 +196,7 @@ def _inner_nodes(
         yield frontier.targets, frontier.owner, frontier.node
 
 
-def _for_targets(subject: Subject, part: Part, targets: Tensor) -> Part:
+def part_of_targets(subject: Subject, part: Part, targets: Tensor) -> Part:
     """Return a part with the positions of its targets, the pairs to predict and the graph of each node."""
     numbers, ends = torch.arange(part.count, device=part.node.device), subject.outputs.ends
     batch = subject.call.batch

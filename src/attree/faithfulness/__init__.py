@@ -11,6 +11,7 @@ from attree.faithfulness.copies import CopiesReducer
 from attree.faithfulness.deletion import delete_edges
 from attree.faithfulness.exact.algebra import LayerAlgebra, States, register_algebra
 from attree.faithfulness.exact.reducer import ExactReducer
+from attree.faithfulness.node_effects import NodeEffects, key_effects, node_effects, pair_effects
 from attree.faithfulness.occlusion import Occlusion, OcclusionExplainer, score_pairs
 from attree.faithfulness.protocol import (
     PROTOCOLS,
@@ -32,6 +33,7 @@ __all__ = [
     "Effects",
     "ExactReducer",
     "LayerAlgebra",
+    "NodeEffects",
     "Occlusion",
     "OcclusionExplainer",
     "Protocols",
@@ -42,6 +44,9 @@ __all__ = [
     "WholeReducer",
     "check_protocols",
     "delete_edges",
+    "key_effects",
+    "node_effects",
+    "pair_effects",
     "protocol_names",
     "reduce_attention",
     "register_algebra",

@@ -173,7 +173,7 @@ class _Recorder(GlobalWatcher):
         check_mixing(call, mixing, output, nodes >= 0)
         mark = FIRST_MARK + call.number
         kind, (feeds, before) = type(call.module).__name__, self._begun[call.number]
-        self.calls[mark] = GlobalCall(call.name, kind, mixing.weights, nodes, self._batch.numel())
+        self.calls[mark] = GlobalCall(call.name, kind, mixing.weights, nodes, self._batch.numel(), call.number)
         self.feeds[mark] = feeds
         self.order.append((before, 0, mark))
         self.inputs[mark] = input_of(call, nodes.shape).clone()
