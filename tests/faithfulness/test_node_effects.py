@@ -17,7 +17,7 @@ import attree
 from attree.errors import UnsupportedModelError
 from attree.faithfulness import key_effects, node_effects, pair_effects
 from attree.subject import Subject
-from tests.helpers.graph_transformers import CLASSES, GPS, IN, WIDTH, Encoder, molecule, molecules, seeded
+from helpers.graph_transformers import CLASSES, GPS, IN, WIDTH, Encoder, molecule, molecules, seeded
 
 TOLERANCE = 2e-9  # effects are multiples of 1e-9
 
