@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests import reference
-from tests.helpers.graph_transformers import (
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data
+from torch_geometric.nn import GATConv, SGFormer
+from torch_geometric.nn.attention import PerformerAttention, PolynormerAttention, SGFormerAttention
+from torch_geometric.nn.models import Polynormer
+
+import attree
+import reference
+from attree.attribution import METHODS, attribute_nodes, subject_pairs
+from attree.errors import UnsupportedModelError
+from attree.subject import Subject
+from helpers.graph_transformers import (
     CLASSES,
     EDGE,
     GPS,
@@ -18,16 +28,6 @@ from tests.helpers.graph_transformers import (
     multihead_weights,
     seeded,
 )
-from torch import Tensor, nn
-from torch_geometric.data import Batch, Data
-from torch_geometric.nn import GATConv, SGFormer
-from torch_geometric.nn.attention import PerformerAttention, PolynormerAttention, SGFormerAttention
-from torch_geometric.nn.models import Polynormer
-
-import attree
-from attree.attribution import METHODS, attribute_nodes, subject_pairs
-from attree.errors import UnsupportedModelError
-from attree.subject import Subject
 
 Matrix = list[list[float]]
 
