@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GATConv
+from torchmetrics import MeanMetric
+from torchmetrics.classification import MulticlassAccuracy
 
 from attree.errors import ArgumentError
 from attree.subject import Subject
+from attree.subject.structure import model_structure
 
 NODES = 7
 X = torch.randn(NODES, 4, generator=torch.Generator().manual_seed(0))
@@ -127,3 +132,55 @@ def test_a_list_that_contains_itself_is_no_obstacle() -> None:
     model.nested.append(model.nested)
     assert passes(lambda: nodes(model)) > 1
     assert passes(lambda: nodes(model)) == 1
+
+
+class Trained(LightningModule):
+    """A network with a metric of its training, as most have one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.accuracy, self.loss = Ordered(), MulticlassAccuracy(3), MeanMetric()
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.net(x, edge_index)
+
+    def training_step(self, data: Data, batch_idx: int) -> Tensor:
+        out = self(data.x, data.edge_index)
+        self.accuracy(out, data.y)
+        self.loss(out.sum())
+        self.log("accuracy", self.accuracy, on_epoch=True, batch_size=1)
+        self.log("loss", self.loss, on_step=False, on_epoch=True, batch_size=1)
+        return torch.nn.functional.cross_entropy(out, data.y)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters())
+
+
+class Structures(Callback):
+    """The structure of the module after each epoch."""
+
+    def __init__(self) -> None:
+        self.structures: list[Any] = []
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.structures.append(model_structure(pl_module))
+
+
+def test_what_lightning_and_metrics_note_in_training_is_no_structure() -> None:
+    module, structures = Trained(), Structures()
+    before = model_structure(module)
+    trainer = Trainer(
+        accelerator="cpu",
+        max_epochs=3,
+        callbacks=[structures],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(module, DataLoader([Data(x=X, edge_index=EDGES, y=torch.arange(NODES) % 3)]))
+    first, *others = structures.structures
+    assert others == [first] * 2
+    assert first != before  # it has a trainer now
+    module.net.turned = True
+    assert model_structure(module) != first

@@ -29,12 +29,16 @@ _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 _REGISTRIES = frozenset({"_parameters", "_buffers", "_modules", "training"})
 
+_OF_TRAINER = frozenset({"_current_fx_name", "_metric_attributes"})
+"""Attributes in which Lightning notes which hook runs and which metrics it has logged."""
+
 
 def model_structure(model: nn.Module) -> Hashable:
     """Return the modules of a model with their attributes, buffers and hooks, as one hashable value.
 
     Numbers, strings and small collections count by their values, buffers by their identity and version, and all
-    other objects by their identity.
+    other objects by their identity. What only watches training, metrics and Lightning's notes, decides no path: it
+    changes in every epoch, and is left out.
 
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
     >>> before = model_structure(net)
@@ -42,7 +46,8 @@ def model_structure(model: nn.Module) -> Hashable:
     >>> before == model_structure(net)
     False
     """
-    return tuple((id(module), type(module), _attributes(module)) for module in model.modules())
+    computing = (module for module in model.modules() if not _is_metric(module))
+    return tuple((id(module), type(module), _attributes(module)) for module in computing)
 
 
 def call_structure(call: ModelCall) -> Hashable:
@@ -68,8 +73,14 @@ def facts_of(call: ModelCall) -> dict[Hashable, Any]:
     return entry[1]
 
 
+def _is_metric(module: nn.Module) -> bool:
+    """Whether a module is one of torchmetrics, or its class is made from one."""
+    return any(base.__module__.partition(".")[0] == "torchmetrics" for base in type(module).__mro__)
+
+
 def _attributes(module: nn.Module) -> Hashable:
-    attributes = tuple((name, _value(value)) for name, value in vars(module).items() if name not in _REGISTRIES)
+    ignored = _REGISTRIES | _OF_TRAINER
+    attributes = tuple((name, _value(value)) for name, value in vars(module).items() if name not in ignored)
     if isinstance(module, _NORMS):  # its buffers are statistics, which change in training and decide no path
         return attributes
     return attributes, tuple((name, _value(buffer)) for name, buffer in module.named_buffers(recurse=False))
