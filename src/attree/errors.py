@@ -199,3 +199,25 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     by_spelling = {candidate.lower(): candidate for candidate in names}
     similar = get_close_matches(name.lower(), by_spelling, n=1)
     return f" Did you mean `{by_spelling[similar[0]]}`?" if similar else ""
+
+
+def expect_name_among(name: str, argument: str, names: Iterable[str], also: str = "") -> None:
+    """Raise, with a suggestion, unless a name is among the accepted ones.
+
+    Args:
+        name: The name.
+        argument: The argument that it was passed for.
+        names: The accepted names.
+        also: What the argument accepts besides names.
+
+    >>> expect_name_among("gat", "method", ["gatt"])
+    Traceback (most recent call last):
+    ...
+    attree.errors.ArgumentError: Expected argument `method` to be names among gatt, but got 'gat'. Did you mean `gatt`?
+    """
+    accepted = list(names)
+    if name not in accepted:
+        expected = f"names among {', '.join(accepted)}" + (f", or {also}" if also else "")
+        raise ArgumentError(
+            f"Expected argument `{argument}` to be {expected}, but got {name!r}.{did_you_mean(name, accepted)}"
+        )

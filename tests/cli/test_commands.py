@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from attree import attribution, defaults, faithfulness
-from attree.cli import arguments
+from attree import attribution, defaults, faithfulness, load_run
+from attree.cli import arguments, main
 from attree.cli.arguments import word_list
 from attree.cli.commands import COMMANDS
 from attree.cli.internals import actions_of
+from attree.cli.lightning_cli import with_resumed
+from attree.errors import MissingDataError
 from helpers.cli import refusal
 
 PARSERS = {name: command.parser for name, command in COMMANDS.items() if command.parser is not None}
@@ -92,3 +94,38 @@ def test_mistakes_are_answered_in_a_sentence(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert sentence in refusal(arguments, capsys)
+
+
+def test_attree_alone_says_what_to_type(capsys: pytest.CaptureFixture[str]) -> None:
+    main([])
+    assert "Start with:  attree fit --config infection" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["paper", "faithfulnes"], "Did you mean `faithfulness`?"),
+        (["fit"], "Try: attree fit --config infection"),
+        (["fit", "--resume", "logs"], "`resume` to be the folder of a run with config.yaml and checkpoints/last.ckpt"),
+        (["test", "--resume", "logs"], "`resume` to be given once, to `attree fit`"),
+    ],
+)
+def test_refusals_say_what_to_type(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert said in capsys.readouterr().err
+
+
+def test_resume_is_the_config_and_the_checkpoint_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    config, checkpoint = tmp_path / "config.yaml", tmp_path / "checkpoints" / "last.ckpt"
+    config.touch()
+    checkpoint.touch()
+    expected = ["fit", "--config", str(config), "--ckpt_path", str(checkpoint), "--trainer.max_epochs", "9"]
+    assert with_resumed(["fit", "--resume", str(tmp_path), "--trainer.max_epochs", "9"]) == expected
+    assert with_resumed(["fit", "--trainer.max_epochs", "9", f"--resume={tmp_path}"]) == expected
+
+
+def test_a_folder_of_runs_names_them(trained: Path) -> None:
+    with pytest.raises(MissingDataError, match=r"It holds the runs .*infection/version_0: name one of them"):
+        load_run(trained / "infection")

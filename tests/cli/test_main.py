@@ -54,7 +54,6 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["fti"], "but got 'fti'. Did you mean `fit`?"),
         (["swep", "x.yaml"], "but got 'swep'. Did you mean `sweep`?"),
-        ([], "but got none; see attree --help."),
         (["--unheard-of"], "but got '--unheard-of'."),
     ],
 )

@@ -13,7 +13,7 @@ from attree.attention.capture import Attention
 from attree.attribution.pairs import Pairs
 from attree.attribution.result import Attribution
 from attree.defaults import ALL_METHODS
-from attree.errors import expect, expect_ints, expect_list, expect_name, expect_seed
+from attree.errors import expect, expect_ints, expect_list, expect_name, expect_name_among, expect_seed
 from attree.subject import Subject
 from attree.subject.roots import Targets
 
@@ -140,7 +140,7 @@ def make_methods(methods: Methods, heads: Sequence[int] | None = None, seed: int
     by_name: dict[str, AttributionMethod] = {}
     for entry in expect_list(methods, "methods", (str, AttributionMethod), accepted):
         if isinstance(entry, str):
-            expect(entry in METHODS, "methods", accepted, entry)
+            expect_name_among(entry, "methods", METHODS, "methods")
         method = METHODS[entry].make(heads, seed) if isinstance(entry, str) else entry
         name = expect_name(getattr(method, "name", None), "methods[...].name")
         expect(name not in by_name, "methods", "methods of different names", name)

@@ -126,7 +126,7 @@ options:
 
 Start with:  attree fit --config infection
 Then look:   tensorboard --logdir logs
-Go on:       attree fit --config infection --ckpt_path logs/infection/version_0/checkpoints/last.ckpt
+Go on:       attree fit --resume logs/infection/version_0
 Test:        attree test --config infection --ckpt_path logs/infection/version_0/checkpoints/last.ckpt
 Explain:     attree explain logs/infection/version_0 --targets random:20
 Grids:       attree sweep regularization
@@ -142,7 +142,7 @@ def main(args: list[str] | None = None) -> None:
     end_with_parent()
     typed = sys.argv[1:] if args is None else list(args)
     first = typed[0] if typed else ""
-    if first in ("-h", "--help", "help"):
+    if first in ("", "-h", "--help", "help"):
         print(HELP)
     elif first == "--version":
         print(f"attree {__version__}")
@@ -156,8 +156,7 @@ def main(args: list[str] | None = None) -> None:
             if COMMANDS[name].parser is not None:
                 raise SystemExit(status)
     else:
-        got = f"but got {first!r}.{did_you_mean(first, COMMANDS)}" if first else "but got none; see attree --help."
-        fail(f"Expected a command ({', '.join(COMMANDS)}), {got}")
+        fail(f"Expected a command ({', '.join(COMMANDS)}), but got {first!r}.{did_you_mean(first, COMMANDS)}")
 
 
 def _is_cached(name: str, typed: list[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,9 @@ DESCRIPTIONS = {
     "predict": "Write a trained network's class probabilities to predictions.npz.",
 }
 
+USAGES = {"fit": "attree fit --config FILE [options]\n       attree fit --resume RUN [options]"}
+"""Usage of commands that have another than the rest."""
+
 POSITIVE = ("accumulate_grad_batches", "check_val_every_n_epoch", "val_check_interval")
 """Arguments of the trainer that Lightning divides by."""
 
@@ -64,7 +68,10 @@ class AttreeCLI(HookedCLI):
             parser_kwargs={
                 "prog": "attree",
                 **{
-                    name: {"description": DESCRIPTIONS[name], "usage": f"attree {name} --config FILE [options]"}
+                    name: {
+                        "description": DESCRIPTIONS[name],
+                        "usage": USAGES.get(name, f"attree {name} --config FILE [options]"),
+                    }
                     for name in self.subcommands()
                 },
             },
@@ -246,18 +253,43 @@ def default_logger() -> dict[str, Any]:
 
 
 def silence_warnings() -> None:
-    """Hide Lightning's tips, messages that attree prints itself, and deprecations inside libraries."""
+    """Hide tips, messages that attree prints itself or that tell nothing, and deprecations inside libraries."""
 
     def is_wanted(record: logging.LogRecord) -> bool:
-        return not any(words in record.getMessage() for words in ("Tip:", "Detected KeyboardInterrupt"))
+        return not re.search(r"Tip:|Detected KeyboardInterrupt|Seed set to|^\wPU available: False", record.getMessage())
 
-    for name in ("lightning.pytorch.utilities.rank_zero", "lightning.pytorch"):
+    for name in ("lightning.pytorch.utilities.rank_zero", "lightning.pytorch", "lightning.fabric.utilities.seed"):
         logging.getLogger(name).addFilter(is_wanted)
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*")
 
 
+def with_resumed(arguments: list[str]) -> list[str]:
+    """Return the arguments with `--resume RUN` as the config and the checkpoint of that run.
+
+    The config comes first, so that other arguments change it, as when a run gets more epochs.
+
+    >>> with_resumed(["fit", "--trainer.max_epochs", "9"])
+    ['fit', '--trainer.max_epochs', '9']
+    """
+    places = [place for place, argument in enumerate(arguments) if argument.partition("=")[0] == "--resume"]
+    if not places:
+        return arguments
+    command, place = arguments[0], places[0]
+    expect(command == "fit" and len(places) == 1, "resume", "given once, to `attree fit`", " ".join(arguments))
+    _, is_joined, joined = arguments[place].partition("=")
+    value = joined if is_joined else next(iter(arguments[place + 1 :]), "")
+    folder = Path(value)
+    for file in (folder / "config.yaml", folder / "checkpoints" / "last.ckpt"):
+        expected = "the folder of a run with config.yaml and checkpoints/last.ckpt, such as logs/infection/version_0"
+        expect(file.is_file(), "resume", expected, value)
+    others = arguments[1:place] + arguments[place + (1 if is_joined else 2) :]
+    checkpoint = folder / "checkpoints" / "last.ckpt"
+    return [command, "--config", str(folder / "config.yaml"), "--ckpt_path", str(checkpoint), *others]
+
+
 def run(arguments: list[str]) -> int:
     """Run fit, validate, test or predict. Users' classes may be in the working directory."""
+    arguments = with_resumed(arguments)
     search_working_folder()
     silence_warnings()
     stop = StopSignal()

@@ -171,7 +171,10 @@ def _required(text: str) -> str | None:
     if match is None:
         return None
     missing = [f"`{re.sub(r'^(fit|validate|test|predict)[.]', '', name)}`" for name in match[1].split(", ")]
-    return f"Expected {' and '.join(missing)} to be given, in a file (--config infection) or as arguments."
+    return (
+        f"Expected {' and '.join(missing)} to be given, in a file or as arguments. Try: attree fit --config infection "
+        "(`attree configs` lists the configs)."
+    )
 
 
 def _config(text: str) -> str | None:

@@ -17,6 +17,7 @@ from attree.evaluation.names import truth_note
 from attree.evaluation.result_formats import target_noun
 from attree.explain_run.figures import draw_targets, draw_together
 from attree.explain_run.targets import ExplainedTargets
+from attree.explanation.explain import explain_evaluated
 from attree.faithfulness import Reducer, resolve_protocol
 from attree.io.files import read_metrics, replacing, write_text
 from attree.io.terminal import print_whole
@@ -89,6 +90,8 @@ class CallSummary:
         tables = top_edges_table(shown.evaluation, positions)
         for position, table in zip(positions, tables, strict=True):
             print_whole(console, table)
+            target = int(shown.evaluation.targets[position])
+            console.print(Text(explain_evaluated(shown.evaluation, target).sentence), soft_wrap=True)
             console.print(strongest_paths_text(shown.evaluation, position, explained.first_nodes), soft_wrap=True)
 
     def page(self, is_live: bool = False) -> dict[str, Any]:

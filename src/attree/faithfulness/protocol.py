@@ -30,7 +30,7 @@ from attree.attention.graph import EdgeType, Graph, plain
 from attree.attention.instruments import LayerCall, Softmax, Watcher, instrument
 from attree.attention.softmax_hook import message_passing
 from attree.defaults import ALL_PROTOCOLS, AUTHORS
-from attree.errors import UnsupportedModelError, expect, expect_list, expect_name, expect_number
+from attree.errors import UnsupportedModelError, expect, expect_list, expect_name, expect_name_among, expect_number
 from attree.subject import ModelCall
 
 
@@ -106,10 +106,11 @@ Protocols = str | ReductionProtocol | Iterable[str | ReductionProtocol]
 
 def check_protocols(protocols: Protocols) -> list[str | ReductionProtocol]:
     """Return the protocols as a list; raise unless each is a known name or a `ReductionProtocol`."""
-    expected = f"names among {', '.join(protocol_names())}, or protocols"
-    checked = expect_list(protocols, "protocols", (str, ReductionProtocol), expected)
-    for protocol in checked:
-        expect(isinstance(protocol, ReductionProtocol) or protocol in protocol_names(), "protocols", expected, protocol)
+    accepted = f"names among {', '.join(protocol_names())}, or protocols"
+    checked = expect_list(protocols, "protocols", (str, ReductionProtocol), accepted)
+    for entry in checked:
+        if isinstance(entry, str):
+            expect_name_among(entry, "protocols", protocol_names(), "protocols")
     return checked
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attree.errors import ArgumentError
+from attree.errors import ArgumentError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,16 @@ CONTENTS = {
 }
 """Every item of `attree paper` by the name that users type, in the order of the paper."""
 
+PRINTED = {
+    "table1": "faithfulness",
+    "table2": "explanation",
+    "table3": "properties",
+    "table4": "ablation",
+    "figure2": "trees",
+    "figure3": "case_studies",
+}
+"""Items by their numbers in the paper's main text."""
+
 
 def paper(
     name: str,
@@ -192,9 +202,13 @@ def paper(
             minutes = f"about {quick_minutes:g} min quick, {full_minutes:g} min full on two cores"
             print(f"{item}  {entry.title}\n    {entry.place}; data: {entry.data}; {minutes}")
         return 0
+    name = PRINTED.get(name.lower().replace(" ", "").replace("_", ""), name)
     if name != "all" and name not in CONTENTS:
         names = ", ".join(CONTENTS)
-        raise ArgumentError(f"Expected argument `NAME` to be list, all or one of {names}, but got {name!r}.")
+        raise ArgumentError(
+            f"Expected argument `NAME` to be list, all or one of {names}, but got {name!r}."
+            f"{did_you_mean(name, CONTENTS)}"
+        )
     # Imported here, so that the list and errors do not wait for PyTorch.
     from attree.data.base import data_folder
     from attree.paper.item import Options, resolve_name

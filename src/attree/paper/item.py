@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from attree.errors import expect
+from attree.errors import expect, expect_name_among
 from attree.faithfulness.protocol import protocol_names
 from attree.paper.cells import Cell, CellContext, Result
 from attree.paper.command import CONTENTS, Entry
@@ -53,7 +53,7 @@ class Options:
             ("protocols", self.protocols, tuple(protocol_names())),
         ):
             for name in names:
-                expect(name in accepted, argument, f"names among {', '.join(accepted)}", name)
+                expect_name_among(name, argument, accepted)
         for argument, number in (("seeds", self.seeds), ("jobs", self.jobs), ("targets", self.targets)):
             expect(number >= 1, argument, "an integer >= 1", number)
         expect(self.epochs is None or self.epochs >= 1, "epochs", "an integer >= 1", self.epochs)

@@ -72,7 +72,8 @@ def load_run(path: str | Path, allow: Sequence[str] = ()) -> FinishedRun:
     for file in (checkpoint, config_file):
         if not os.path.isfile(file):
             raise MissingDataError(
-                f"Expected {path} to be a run of `attree fit` or its checkpoint, but {file} is no file."
+                f"Expected {path} to be a run of `attree fit` or its checkpoint, but {file} is not a file."
+                f"{_runs_inside(path)}"
             )
     config = read_yaml(config_file)
     if not isinstance(config, dict) or not {"model", "data"} <= set(config):
@@ -89,3 +90,15 @@ def load_run(path: str | Path, allow: Sequence[str] = ()) -> FinishedRun:
     except RuntimeError as error:
         raise mismatch(error, str(checkpoint)) from error
     return FinishedRun(folder, config, module.eval(), data)
+
+
+def _runs_inside(folder: Path) -> str:
+    """Return a sentence with the runs in a folder, the newest first; empty if there are none."""
+    try:
+        runs = [file.parent.parent for file in folder.glob("*/checkpoints/last.ckpt")]
+        newest_first = sorted(runs, key=lambda run: -(run / "checkpoints" / "last.ckpt").stat().st_mtime)
+    except OSError:
+        return ""
+    if not newest_first:
+        return ""
+    return f" It holds the runs {', '.join(map(str, newest_first))}: name one of them."
