@@ -11,7 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -29,9 +31,10 @@ from attree.subject import Head, Part, Subject
 from attree.subject.arguments import parameters
 from attree.subject.part_check import NotLocalError, check_local
 from attree.subject.roots import Targets, as_targets
+from attree.subject.structure import model_structure
 
 PROBES = 4
-"""Number of targets of the experiment, and of further nodes beside them."""
+"""Number of targets of the experiment; as many others are beside them."""
 
 CANDIDATES = 256
 """Number of nodes from which those with few edges around them are taken."""
@@ -39,8 +42,12 @@ CANDIDATES = 256
 EXPERIMENT_MEMORY = 2**26
 """Bytes that the experiment may take even if the budget is smaller."""
 
-PROBE_EDGES = 2**18
+PROBE_EDGES = 2**17
 """A neighbourhood with more edges than this is no probe."""
+
+_FACTS: WeakKeyDictionary[OnDiskGraph, WeakKeyDictionary[nn.Module, tuple[Any, int, int, Surroundings]]]
+_FACTS = WeakKeyDictionary()
+"""By graph and model: the structure of the model, its number of layers and of hops, and a small neighbourhood."""
 
 
 class DiskSubjects:
@@ -67,11 +74,16 @@ class DiskSubjects:
         self._takes_ids = call is None and any(one.name == "n_id" for one in parameters(model))
         self.room = self._room()
         self._proper_edges = graph.num_edges - len(graph.array("self_loops"))
-        near = self._near_nodes()
         self._wide_room = replace(self.room, memory=max(graph.memory, EXPERIMENT_MEMORY))
-        self.num_layers = self._subject_on(self._cut(near[:1], 1, closed=False, room=self._wide_room)).num_layers
-        self.hops = self._find_reach(near)
-        self._elsewhere = self._cut(self._probes(near, self.hops)[:1], self.hops, closed=False, room=self._wide_room)
+        facts = _FACTS.setdefault(graph, WeakKeyDictionary())
+        structure = model_structure(model), id(call)
+        if model not in facts or facts[model][0] != structure:
+            self.num_layers = self._subject_on(self._cut(self._near[:1], 1, closed=False)).num_layers
+            self.hops = self._find_reach()
+            probes = np.split(self._probes(self.hops), self._probes(self.hops).size)
+            smallest = min((self._cut(node, self.hops, closed=False) for node in probes), key=_num_edges)
+            facts[model] = structure, self.num_layers, self.hops, smallest
+        _, self.num_layers, self.hops, self._elsewhere = facts[model]
 
     def targets(self, targets: Targets) -> Tensor:
         """Check the ids of targets, and return them as a tensor."""
@@ -94,7 +106,7 @@ class DiskSubjects:
         """
         hops = self.hops if hops is None else hops
         # At L hops, the pairs of a target are also the edges between its outermost nodes.
-        cut = self._cut(targets.unique().numpy(), hops, closed=hops == self.num_layers)
+        cut = self._cut(targets.unique().numpy(), hops, closed=hops == self.num_layers, room=self.room)
         return joined_cuts([cut, self._elsewhere])
 
     def data(self, cut: Surroundings) -> Data:
@@ -137,7 +149,7 @@ class DiskSubjects:
         return self._dtype if is_read else None
 
     def _cut(self, targets: np.ndarray, hops: int, *, closed: bool, room: Room | None = None) -> Surroundings:
-        return cut_out(self.graph, targets, hops, closed=closed, room=self.room if room is None else room)
+        return cut_out(self.graph, targets, hops, closed=closed, room=self._wide_room if room is None else room)
 
     def _room(self) -> Room:
         """Return how much fits into the budget of the graph, by rough sizes of a pass of the exact engine.
@@ -154,7 +166,8 @@ class DiskSubjects:
             sizes[of] += width * (array.dtype.itemsize if kind is None else kind.itemsize + 8)
         return Room(graph.memory, 64 + sizes["node"] + 16 * widest, 160 + sizes["edge"] + 24 * widest)
 
-    def _near_nodes(self) -> np.ndarray:
+    @cached_property
+    def _near(self) -> np.ndarray:
         """Return some nodes that have edges around them, those with the fewest first."""
         count = self.graph.num_nodes
         expect(count > 0, "graph", "one with nodes", "one without")
@@ -163,21 +176,13 @@ class DiskSubjects:
         # A node without edges shows nothing of a model; three edges are as good as one, and more likely distinct.
         return nodes[np.lexsort((nodes, degrees == 0, np.where(degrees == 0, 2**62, np.maximum(degrees, 3))))]
 
-    def _find_reach(self, near: np.ndarray) -> int:
+    def _find_reach(self) -> int:
         """Return the number of hops that outputs depend on; raise if they depend on the whole graph."""
         reason = ""
         for hops in (self.num_layers, self.num_layers + 1):
-            probes = self._probes(near, hops + 1)
-            others = np.setdiff1d(near, probes)[:PROBES]
-            for beside in (others, others[:0]):
-                try:
-                    larger = self._cut(np.union1d(probes, beside), hops + 1, closed=False, room=self._wide_room)
-                    break
-                except TooLargeError:
-                    if not beside.size:
-                        raise
+            small = self._probes(hops + 1)
             try:
-                self._check(larger, probes, hops)
+                self._check(self._cut(np.sort(small), hops + 1, closed=False), np.sort(small[:PROBES]), hops)
             except NotLocalError as error:
                 reason = error.reason
             else:
@@ -188,18 +193,18 @@ class DiskSubjects:
             "run as a whole: load it with `to_data()` if it fits into memory."
         )
 
-    def _probes(self, near: np.ndarray, hops: int) -> np.ndarray:
-        """Return a few nodes whose neighbourhoods are small, or else the one with the smallest."""
+    def _probes(self, hops: int) -> np.ndarray:
+        """Return a few nodes whose neighbourhoods are small; if there are none, one with few edges."""
         room, probes = Room(PROBE_EDGES, per_edge=1.0), []
-        for node in near.tolist():
+        for node in self._near.tolist():
             try:
                 self._cut(np.array([node]), hops, closed=False, room=room)
             except TooLargeError:
                 continue
             probes.append(node)
-            if len(probes) == PROBES:
+            if len(probes) == 2 * PROBES:
                 break
-        return np.sort(np.array(probes or near[:1].tolist(), dtype=np.int64))
+        return np.array(probes or self._near[:1].tolist(), dtype=np.int64)
 
     def _check(self, larger: Surroundings, probes: np.ndarray, hops: int) -> None:
         """Raise a `NotLocalError` if the outputs of probes change when the model runs on so many hops alone."""
@@ -213,6 +218,10 @@ class DiskSubjects:
         with eval_mode(call.model), torch.no_grad():
             expected = score_tensor(call.run())[targets]
             check_local(call, replace(part, target=part.find(own, targets)), expected)
+
+
+def _num_edges(cut: Surroundings) -> int:
+    return cut.edges.size
 
 
 def _reads_beyond(method: FlowMethod) -> bool:

@@ -93,9 +93,9 @@ def cut_out(graph: OnDiskGraph, targets: np.ndarray, hops: int, *, closed: bool,
             owners.append(owner)
             total += source.size
         if not is_rim:
-            reached = np.unique(np.concatenate(sources[-len(_parts(outer, degrees)) :] or [targets[:0]]))
+            reached = distinct(np.concatenate(sources[-len(_parts(outer, degrees)) :] or [targets[:0]]))
             outer = reached[~_is_in(nodes, reached)]
-            nodes = np.union1d(nodes, outer)
+            nodes = np.sort(np.concatenate([nodes, outer]))
             room.check(targets, hop + 1, nodes.size, total)
     source, place, owner = (np.concatenate([*those, targets[:0]]) for those in (sources, places, owners))
     order = np.argsort(place, kind="stable")
@@ -107,7 +107,7 @@ def joined_cuts(cuts: Sequence[Surroundings]) -> Surroundings:
     """Return the nodes and edges of several neighbourhoods, each once, in the order of the whole graph."""
     if len(cuts) == 1:
         return cuts[0]
-    nodes = np.unique(np.concatenate([one.nodes for one in cuts]))
+    nodes = distinct(np.concatenate([one.nodes for one in cuts]))
     edges, first = np.unique(np.concatenate([one.edges for one in cuts]), return_index=True)
     ends = np.concatenate([one.nodes[one.edge_index] for one in cuts], axis=1)[:, first]
     return Surroundings(nodes, np.searchsorted(nodes, ends), edges)
@@ -123,6 +123,12 @@ def _parts(nodes: np.ndarray, degrees: np.ndarray) -> list[np.ndarray]:
         return []
     number = degrees.cumsum() // PART_EDGES
     return np.split(nodes, np.flatnonzero(np.diff(number)) + 1)
+
+
+def distinct(values: np.ndarray) -> np.ndarray:
+    """Return the distinct values, ascending; for integers this is much faster than `np.unique`."""
+    ascending = np.sort(values)
+    return ascending[np.r_[True, ascending[1:] != ascending[:-1]]] if ascending.size else ascending
 
 
 def _is_in(ascending: np.ndarray, values: np.ndarray) -> np.ndarray:
