@@ -291,6 +291,55 @@ The comments in the shipped sweep files explain the format: attree configs front
     return parser
 
 
+def convert_parser() -> CommandParser:
+    """Return the parser of `attree convert`."""
+    parser = CommandParser(
+        "convert",
+        """Write a dataset as a folder of .npy files that attree reads from disk: it may be much larger than memory.
+
+SOURCE is a saved PyG graph or dataset (.pt), a folder of OGB's raw files (with raw/edge.csv.gz), or a list of edges: a
+Parquet or CSV file, or a folder of them. Lists of edges are sorted by DuckDB (pip install "attree[disk]") within the
+given memory, piece by piece. If the command is stopped, run it again to continue. At the end the folder is checked.
+
+attree.evaluate, attree.explain and `attree explain RUN --graph FOLDER` take the folder.""",
+        """A PyG graph: attree convert data/processed/data.pt graph
+OGB:         attree convert data/ogb/ogbn_arxiv graph --undirected
+Edge lists:  attree convert edges/ graph --columns citing,cited --nodes x=features.npy --nodes y=labels.npy""",
+    )
+    parser.add_argument("source", type=Path, help="the dataset: a .pt file, OGB's folder, or Parquet or CSV files")
+    parser.add_argument("folder", type=Path, help="folder to write, new or empty")
+    parser.add_list(
+        "--columns",
+        [],
+        "columns of the edge lists: source, destination, then features of edges; column0, column1 for CSV files "
+        "without a header (default: source,destination)",
+        metavar="NAME,...",
+    )
+    parser.add_argument(
+        "--nodes",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="an attribute with one row per node, such as x=features.npy (also Parquet, or CSV without a header); may "
+        "be repeated",
+    )
+    parser.add_argument(
+        "--num_nodes",
+        type=integer(1),
+        default=None,
+        help="number of nodes (default: rows of the attributes, or the largest id + 1)",
+    )
+    parser.add_argument(
+        "--undirected", action="store_true", help="add the reverse of every edge, and keep each pair of nodes once"
+    )
+    parser.add_argument("--half", action="store_true", help="write features as float16: half the disk, fewer digits")
+    parser.add_argument("--name", default=None, help="name of the dataset (default: that of SOURCE)")
+    parser.add_argument(
+        "--memory", type=integer(64), default=2048, metavar="MiB", help="memory for sorting (default: 2048)"
+    )
+    return parser
+
+
 def paper_parser() -> CommandParser:
     """Return the parser of `attree paper`."""
     parser = CommandParser(

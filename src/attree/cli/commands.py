@@ -25,6 +25,7 @@ from attree.cli.arguments import (
     CommandParser,
     completion_parser,
     configs_parser,
+    convert_parser,
     explain_parser,
     paper_parser,
     serve_parser,
@@ -72,7 +73,7 @@ class Command:
         return int(function(typed, **more) if arguments is None else function(**arguments, **more))
 
 
-EXTRAS = {"optuna": "sweep", "pyarrow": "parquet"}
+EXTRAS = {"optuna": "sweep", "pyarrow": "parquet", "duckdb": "disk"}
 """Packages that only some commands need, each with the extra of attree that installs it."""
 
 _FIT = "attree.cli.lightning_cli:run"
@@ -91,6 +92,11 @@ COMMANDS = {
         "open a finished run's page with its live model: remove edges and see the new prediction",
         "attree.serve.command:serve",
         serve_parser,
+    ),
+    "convert": Command(
+        "write a dataset as a folder that is read from disk, for graphs larger than memory",
+        "attree.cli.convert:convert_dataset",
+        convert_parser,
     ),
     "sweep": Command(
         "fit one config many times, with different settings and seeds, and summarise the results",

@@ -154,8 +154,8 @@ class DiskSubjects:
     def _room(self) -> Room:
         """Return how much fits into the budget of the graph, by rough sizes of a pass of the exact engine.
 
-        A node takes its attributes as they are read, and its features and two rows of the widest layer in float64. An
-        edge takes its ids, its attributes, and three messages of the widest layer in float64.
+        A node takes its attributes, its features in float64 twice, and eight rows of the widest layer in float64. An
+        edge takes its ids, its attributes, and four messages of the widest layer in float64.
         """
         widest = max((one.shape[0] for one in self.model.parameters() if one.dim() >= 2), default=0)
         graph, sizes = self.graph, {"node": 0.0, "edge": 0.0}
@@ -163,8 +163,8 @@ class DiskSubjects:
             array = graph.array(name)
             kind = self._type_of(name)
             width = math.prod(array.shape[1:])
-            sizes[of] += width * (array.dtype.itemsize if kind is None else kind.itemsize + 8)
-        return Room(graph.memory, 64 + sizes["node"] + 16 * widest, 160 + sizes["edge"] + 24 * widest)
+            sizes[of] += width * (array.dtype.itemsize if kind is None else kind.itemsize + 16)
+        return Room(graph.memory, 64 + sizes["node"] + 64 * widest, 160 + sizes["edge"] + 32 * widest)
 
     @cached_property
     def _near(self) -> np.ndarray:

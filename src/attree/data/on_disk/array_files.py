@@ -23,8 +23,8 @@ PAGE = mmap.PAGESIZE
 NEAR_PAGES = 16
 """Pages between two that are needed are read along if there are no more of them than this."""
 
-AT_ONCE = 2**26
-"""Bytes of rows that are asked for ahead of time."""
+AT_ONCE = 2**28
+"""Bytes of pages that are asked for ahead of time, if each row is on another page."""
 
 SAMPLES, SAMPLE_BYTES = 32, 1024
 """Number and size of the pieces of a file that its checksum is made of."""
@@ -72,21 +72,14 @@ class ArrayFile:
             dtype: Type of the result; None for that of the file.
         """
         result = np.empty((ids.size, *self.array.shape[1:]), dtype=self.array.dtype if dtype is None else dtype)
-        step = max(AT_ONCE // max(self.row_bytes, 1), 1)
+        step = max(AT_ONCE // max(self.row_bytes, PAGE), 1)
         self._ask_for(ids[:step])
         for begin in range(0, ids.size, step):
             self._ask_for(ids[begin + step : begin + 2 * step])
             result[begin : begin + step] = self.array[ids[begin : begin + step]]
+            if ids.size > step:  # the pages stay in the system's cache, but no longer count as memory of this process
+                self._map.madvise(mmap.MADV_DONTNEED)
         return result
-
-    def slices(self, begin: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Return several ranges of rows, one after the other.
-
-        Args:
-            begin: First row of each range, ascending.
-            sizes: Number of rows of each range.
-        """
-        return self.rows(positions(begin, sizes))
 
     def pieces(self, rows: int) -> Iterator[np.ndarray]:
         """Yield the whole array from first to last, `rows` rows at a time."""
@@ -125,17 +118,6 @@ def read_header(stream: Any) -> tuple[tuple[int, ...], np.dtype]:
     if dtype.hasobject or dtype.kind not in "biuf":
         raise ValueError(f"it holds {dtype}, not numbers")
     return shape, dtype
-
-
-def positions(begin: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """List the numbers of several ranges, one after the other.
-
-    >>> positions(np.array([4, 9]), np.array([2, 1])).tolist()
-    [4, 5, 9]
-    """
-    ends = sizes.cumsum()
-    total = int(ends[-1]) if ends.size else 0
-    return np.arange(total) + np.repeat(begin - (ends - sizes), sizes)
 
 
 def create(path: Path, shape: Sequence[int], dtype: Any) -> np.memmap:
