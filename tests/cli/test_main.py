@@ -62,7 +62,8 @@ def test_what_is_no_command(arguments: list[str], sentence: str, capsys: pytest.
         main(arguments)
     assert stop.value.code == 2
     line = capsys.readouterr().err
-    assert line.startswith("attree: error: Expected a command (fit, validate, test, predict, explain, serve, convert, sweep, ")
+    commands = "fit, validate, test, predict, explain, serve, convert, sweep, "
+    assert line.startswith(f"attree: error: Expected a command ({commands}")
     assert line.endswith(f"{sentence}\n")
 
 

@@ -17,7 +17,7 @@ from torch_geometric.data.storage import GlobalStorage
 from torch_geometric.utils import to_undirected
 
 from attree.data.on_disk.array_files import ArrayFile, create
-from attree.data.on_disk.edge_tables import EdgeCounts, EdgeTables, counted, id_type, piece_path, write_piece
+from attree.data.on_disk.edge_tables import EdgeCounts, EdgeTables, edge_counts, id_type, piece_path, write_piece
 from attree.data.on_disk.graph import DESCRIPTION, OnDiskGraph, write_description
 from attree.data.on_disk.node_files import OGB_FILES, NodeFile, ogb_nodes
 from attree.data.on_disk.write import write_graph
@@ -159,7 +159,7 @@ def _convert_tables(conversion: Conversion, unfinished: Path) -> None:
     fits = conversion.num_nodes in (None, num_nodes)
     expect(fits, "num_nodes", f"the rows of the files of nodes, {num_nodes}", conversion.num_nodes)
     with tables.connect(unfinished / "spill") as connection:
-        counts = counted(tables, connection, unfinished, num_nodes)
+        counts = edge_counts(tables, connection, unfinished, num_nodes)
         pieces = range(len(counts.bounds) - 1)
         with progress_bar("Sorting edges", counts.num_nodes) as advance:
             for number in pieces:

@@ -134,7 +134,7 @@ class EdgeCounts:
     sums: Sequence[int]
 
 
-def counted(tables: EdgeTables, connection: Any, folder: Path, num_nodes: int | None) -> EdgeCounts:
+def edge_counts(tables: EdgeTables, connection: Any, folder: Path, num_nodes: int | None) -> EdgeCounts:
     """Return the counts of edge tables, which are written to a file when they are first made."""
     path = folder / "counts.json"
     with suppress(FileNotFoundError, ValueError, TypeError):
