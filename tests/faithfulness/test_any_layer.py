@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.nn import (
     APPNP,
+    ClusterGCNConv,
     EdgeConv,
     GATConv,
     GATv2Conv,
@@ -27,18 +28,25 @@ from torch_geometric.nn import (
     HeteroConv,
     LGConv,
     MessagePassing,
+    MFConv,
     NNConv,
     PNAConv,
     ResGatedGraphConv,
     SAGEConv,
+    SGConv,
     TAGConv,
+    global_mean_pool,
+    to_hetero,
 )
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 import attree
 from attree.attention import capture_attention
+from attree.attribution import subject_pairs
 from attree.defaults import RESOLUTION
 from attree.errors import UnsupportedModelError
+from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reducer
+from attree.subject import Subject
 from reference import attribution_by_flows
 
 NODES, CHANNELS = 14, 6
@@ -71,6 +79,7 @@ LAYERS: dict[str, Callable[[int, int], MessagePassing]] = {
     "GCN": GCNConv,
     "SAGE": SAGEConv,
     "SAGE, max": lambda width, out: SAGEConv(width, out, aggr="max"),
+    "SAGE, mean and max": lambda width, out: SAGEConv(width, out, aggr=["mean", "max"]),
     "GIN": lambda width, out: GINConv(mlp(width, out)),
     "GraphConv": GraphConv,
     "PNA": lambda width, out: PNAConv(
@@ -85,6 +94,10 @@ WITH_ATTRIBUTES: dict[str, Callable[[int, int], MessagePassing]] = {
     "NNConv": lambda width, out: NNConv(width, out, nn.Linear(CHANNELS, width * out)),
     "GAT, mean-filled loops": lambda width, out: GATConv(width, out, edge_dim=CHANNELS),
 }
+
+
+MIXED = {"GCN": GCNConv, "GAT": GATConv, "SAGE": SAGEConv}
+ORDERS = [order for size in (2, 3) for order in itertools.product(MIXED, repeat=size) if len(set(order)) > 1]
 
 
 class Net(nn.Module):
@@ -167,6 +180,163 @@ def check_effects(model: nn.Module, data: Data, **options: Any) -> attree.Evalua
     return result
 
 
+def exact_and_copied(model: nn.Module, data: Data | HeteroData, protocol: str, **options: Any) -> tuple[Tensor, Tensor]:
+    """Effects on all pairs of all targets by exact updates, which must delete as the data would, and on copies."""
+    subject = Subject.of_data(model, data, **options)
+    pairs = subject_pairs(subject, torch.arange(subject.num_targets))
+    exact = ExactReducer(subject).record()
+    assert exact.deletes_data()
+    copied = CopiesReducer(subject).record()
+    reductions = [recorded.reduce(pairs, PROTOCOLS[protocol]) for recorded in (exact, copied)]
+    torch.testing.assert_close(reductions[0].delta_ne, reductions[1].delta_ne, rtol=0, atol=2 * RESOLUTION)
+    assert exact.reach_of(PROTOCOLS[protocol]) <= copied.reach
+    effects = [reduction.delta_pc for reduction in reductions]
+    torch.testing.assert_close(*effects, rtol=0, atol=2 * RESOLUTION)
+    return effects[0], effects[1]
+
+
+LOOPED = torch.cat([EDGES, torch.tensor([[3, 5], [3, 5]])], dim=1)
+
+
+@pytest.mark.parametrize("protocol", ["removal", "weight"])
+@pytest.mark.parametrize("name", [*LAYERS, *list(WITH_ATTRIBUTES)[:2]])
+def test_exact_updates_of_layers_without_attention(name: str, protocol: str) -> None:
+    """On a graph with self-loops of its own; those that layers add are reduced too."""
+    if name in LAYERS:
+        model, data = net_of([LAYERS[name]] * 2), Data(X, LOOPED)
+    else:
+        model, data = net_of([WITH_ATTRIBUTES[name]] * 2), Data(X, EDGES, ATTRIBUTES)
+    exact, _ = exact_and_copied(model, data, protocol)
+    assert float(exact.abs().max()) > 1e-3
+
+
+WEIGHTED: dict[str, Callable[[int, int], MessagePassing]] = {
+    "GCN": lambda width, out: GCNConv(width, out),
+    "GCN, improved": lambda width, out: GCNConv(width, out, improved=True),
+    "GCN without loops": lambda width, out: GCNConv(width, out, add_self_loops=False),
+    "GCN, not normalised": lambda width, out: GCNConv(width, out, normalize=False),
+    "GraphConv, mean": lambda width, out: GraphConv(width, out, aggr="mean"),
+    "SG": lambda width, out: SGConv(width, out),
+}
+
+
+class WeightedNet(Net):
+    """A stack of layers that take edge weights."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:  # type: ignore[override]
+        for number, conv in enumerate(self.convs):
+            x = conv(x.relu() if number else x, edge_index, edge_weight)
+        return x
+
+
+@pytest.mark.parametrize("has_loops", [False, True])
+@pytest.mark.parametrize("name", list(WEIGHTED))
+def test_exact_updates_with_edge_weights(name: str, has_loops: bool) -> None:
+    torch.manual_seed(3)
+    model = WeightedNet(WEIGHTED[name](CHANNELS, CHANNELS), WEIGHTED[name](CHANNELS, 3)).double().eval()
+    edges = LOOPED if has_loops else EDGES
+    weight = torch.rand(edges.shape[1], generator=torch.Generator().manual_seed(5)).double() + 0.5
+    for protocol in ("removal", "weight"):
+        exact, _ = exact_and_copied(model, Data(X, edges, edge_weight=weight), protocol)
+        assert float(exact.abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("order", ORDERS, ids="-".join)
+def test_exact_updates_of_mixed_networks(order: tuple[str, ...]) -> None:
+    model = net_of([MIXED[name] for name in order])
+    for protocol in ("removal", "weight", "coefficient")[: 3 if "GAT" in order else 2]:
+        exact_and_copied(model, Data(X, LOOPED), protocol)
+
+
+@pytest.mark.parametrize("protocol", ["removal", "weight"])
+def test_exact_updates_of_graphs_and_of_links(protocol: str) -> None:
+    class OfGraphs(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = GINConv(mlp(CHANNELS, CHANNELS)), GCNConv(CHANNELS, CHANNELS)
+            self.head = nn.Linear(CHANNELS, 3)
+
+        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+            return self.head(global_mean_pool(self.second(self.first(x, edge_index).relu(), edge_index), batch))
+
+    class OfLinks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = GCNConv(CHANNELS, CHANNELS), SAGEConv(CHANNELS, CHANNELS)
+
+        def forward(self, x: Tensor, edge_index: Tensor, edge_label_index: Tensor) -> Tensor:
+            z = self.second(self.first(x, edge_index).relu(), edge_index)
+            return (z[edge_label_index[0]] * z[edge_label_index[1]]).sum(-1)
+
+    torch.manual_seed(0)
+    graphs = Batch.from_data_list([Data(X + number, EDGES) for number in range(3)])
+    exact_and_copied(OfGraphs().double().eval(), graphs, protocol)
+    links = torch.randint(0, NODES, (2, 6), generator=torch.Generator().manual_seed(4))
+    exact_and_copied(OfLinks().double().eval(), Data(X, LOOPED, edge_label_index=links), protocol)
+
+
+@pytest.mark.parametrize("protocol", ["removal", "weight", "coefficient"])
+@pytest.mark.parametrize("kind", ["SAGE", "SAGE, max", "mixed", "to_hetero"])
+def test_exact_updates_of_several_types(kind: str, protocol: str) -> None:
+    edge_types = [("a", "to", "b"), ("b", "of", "a"), ("a", "cites", "a")]
+
+    def layer(edge_type: tuple[str, str, str], out: int) -> MessagePassing:
+        if kind == "mixed" and edge_type[1] == "of":
+            return GATConv((CHANNELS, CHANNELS), out, add_self_loops=False)
+        return SAGEConv((CHANNELS, CHANNELS), out, aggr="max" if kind == "SAGE, max" else "mean")
+
+    class Stack(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = SAGEConv(CHANNELS, CHANNELS), GATConv(CHANNELS, 3, add_self_loops=False)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.second(self.first(x, edge_index).relu(), edge_index)
+
+    class Typed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = HeteroConv({edge_type: layer(edge_type, CHANNELS) for edge_type in edge_types})
+            self.second = HeteroConv({edge_type: layer(edge_type, 3) for edge_type in edge_types})
+            self.made = to_hetero(Stack(), (["a", "b"], edge_types))
+
+        def forward(self, x_dict: dict[str, Tensor], edge_index_dict: dict[Any, Tensor]) -> Tensor:
+            if kind == "to_hetero":
+                return self.made(x_dict, edge_index_dict)["a"]
+            hidden = {key: x.relu() for key, x in self.first(x_dict, edge_index_dict).items()}
+            return self.second(hidden, edge_index_dict)["a"]
+
+    torch.manual_seed(0)
+    data, model = HeteroData(), Typed().double().eval()
+    data["a"].x, data["b"].x = X, X[:8]
+    data["a", "to", "b"].edge_index = torch.stack([EDGES[0], EDGES[1] % 8]).unique(dim=1)
+    data["b", "of", "a"].edge_index = torch.stack([EDGES[1] % 8, EDGES[0]]).unique(dim=1)
+    data["a", "cites", "a"].edge_index = LOOPED
+    exact_and_copied(model, data, protocol)
+
+
+class Divided(UsersConv):
+    """A layer that divides by the number of edges: each edge changes all nodes."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return super().forward(x, edge_index) / max(edge_index.shape[1], 1)
+
+
+BY_OTHER_ENGINES: dict[str, Callable[[int, int], MessagePassing]] = {
+    "ClusterGCN": ClusterGCNConv,
+    "divided by the number of edges": Divided,
+    "MF": MFConv,
+}
+
+
+@pytest.mark.parametrize("name", list(BY_OTHER_ENGINES))
+def test_exact_updates_give_up_where_they_would_not_delete_as_the_data(name: str) -> None:
+    model = net_of([SAGEConv, BY_OTHER_ENGINES[name]])
+    recorded = Reducer(Subject.of_data(model, Data(X, EDGES))).record()
+    assert not isinstance(recorded.engine_for(PROTOCOLS["removal"]), ExactReducer)
+    check_effects(model, Data(X, EDGES), methods=["structure"])
+
+
 @pytest.mark.parametrize("name", list(LAYERS))
 def test_networks_without_attention(name: str) -> None:
     result = check_effects(net_of([LAYERS[name]] * 2), Data(X, EDGES))
@@ -186,10 +356,6 @@ def test_a_layer_that_keeps_its_first_graph_sees_the_changed_one() -> None:
 @pytest.mark.parametrize("name", list(WITH_ATTRIBUTES))
 def test_layers_with_edge_attributes(name: str) -> None:
     check_effects(net_of([WITH_ATTRIBUTES[name]] * 2), Data(X, EDGES, ATTRIBUTES), methods=["structure"])
-
-
-MIXED = {"GCN": GCNConv, "GAT": GATConv, "SAGE": SAGEConv}
-ORDERS = [order for size in (2, 3) for order in itertools.product(MIXED, repeat=size) if len(set(order)) > 1]
 
 
 @pytest.mark.parametrize("order", [order for order in ORDERS if "GAT" in order], ids="-".join)

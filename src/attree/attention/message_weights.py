@@ -19,20 +19,35 @@ from torch import Tensor
 from torch_geometric.nn import (
     GATConv,
     GATv2Conv,
+    GCNConv,
+    GINConv,
+    GraphConv,
     HANConv,
     HEATConv,
     HGTConv,
+    LGConv,
     MessagePassing,
     RGATConv,
+    SAGEConv,
+    SGConv,
     SuperGATConv,
     TransformerConv,
 )
-from torch_geometric.nn.aggr import SumAggregation
+from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 
 from attree.attention.locality import same
 
 KNOWN = (GATConv, GATv2Conv, SuperGATConv, TransformerConv, HGTConv, HANConv, HEATConv, RGATConv)
 """Convolutions that are known to weight messages by their softmax; their subclasses may not."""
+
+
+PLAIN = (GCNConv, SAGEConv, GINConv, GraphConv, LGConv, SGConv)
+"""Layers without attention whose messages are their sources, or these times an edge weight, in new memory."""
+
+
+def _is_plain(conv: MessagePassing) -> bool:
+    """Whether a layer is one of PyG's that are known to leave the arguments of `message` as they are."""
+    return type(conv) in PLAIN
 
 
 def is_known(conv: MessagePassing) -> bool:
@@ -77,8 +92,10 @@ class WeightReader:
     def message(self, message: Callable[..., Tensor], arguments: dict[str, Any]) -> Tensor:
         """Return the messages, and read the factor of each source."""
         before = len(self._softmaxes)
+        is_plain = not self._softmaxes and _is_plain(self._conv)
         arguments_before = {
-            name: value.clone() if isinstance(value, Tensor) else value for name, value in arguments.items()
+            name: value.clone() if isinstance(value, Tensor) and not is_plain else value
+            for name, value in arguments.items()
         }
         returned = message(**arguments)
         inside = self._softmaxes[before:]
@@ -95,7 +112,9 @@ class WeightReader:
             weights = (weights.unsqueeze(1) if weights.dim() == 1 else weights.flatten(1)).to(returned.dtype)
             self._heads = weights.shape[1]
             weights = weights if weights.shape[0] == returned.shape[0] else None
-        self._factors = factors_of_messages(again, arguments_before, returned, weights, self._heads)
+        self._factors = None if self._softmaxes else _plain_factors(arguments_before, returned)
+        if self._factors is None:
+            self._factors = factors_of_messages(again, arguments_before, returned, weights, self._heads)
         if self._factors is None and not self._softmaxes:
             # A layer without attention, whose message is another function of its source: it counts as it is.
             self._factors = returned.new_ones(returned.shape[0], 1)
@@ -105,6 +124,11 @@ class WeightReader:
     def aggregate(self, aggregate: Callable[[Tensor], Tensor], messages: Tensor, index: Tensor) -> Tensor:
         """Return the aggregated messages, and read the factor of each sum."""
         returned = aggregate(messages)
+        if not self._softmaxes and _is_plain(self._conv) and type(self._conv.aggr_module) is MeanAggregation:
+            assert self._factors is not None
+            count = index.bincount(minlength=returned.shape[0]).clamp(min=1)
+            self._factors = self._factors / count.to(self._factors.dtype)[index].unsqueeze(1)
+            return returned
         is_plain = type(self._conv).aggregate is MessagePassing.aggregate
         if self._unclear or (is_plain and type(self._conv.aggr_module) is SumAggregation):
             return returned
@@ -163,6 +187,25 @@ def factors_of_messages(
     if softmax is not None and sources and _is_common_function(message, sources, softmax, messages.shape):
         return softmax
     return None
+
+
+def _plain_factors(arguments: dict[str, Any], returned: Tensor) -> Tensor | None:
+    """Return the factors, [edges, 1], of messages that are their sources, times one weight per edge if there is one.
+
+    None if they are not. Such messages (GCN, SAGE, GIN) are found without further calls of `message`.
+    """
+    edges = returned.shape[0]
+    sources = [value for name, value in arguments.items() if name.endswith("_j") and isinstance(value, Tensor)]
+    weights = [value for name, value in arguments.items() if isinstance(value, Tensor) and value.shape == (edges,)]
+    others = [value for value in weights if value.is_floating_point()]
+    if len(sources) != 1 or len(others) > 1 or edges == 0 or sources[0].shape != returned.shape:
+        return None
+    if not returned.is_floating_point() or returned.dim() < 2 or not bool(sources[0].any()):
+        return None
+    if not others:
+        return returned.new_ones(edges, 1) if torch.equal(sources[0], returned) else None
+    weight = others[0].view(-1, *[1] * (returned.dim() - 1))
+    return others[0].unsqueeze(1).to(returned.dtype) if torch.equal(weight * sources[0], returned) else None
 
 
 def factors_of_sums(

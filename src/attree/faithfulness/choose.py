@@ -19,7 +19,7 @@ from attree.attention.graph import Graph, plain
 from attree.attribution.pairs import Pairs
 from attree.errors import ArgumentError, UnsupportedModelError, expect, expect_bool, expect_instance
 from attree.faithfulness.copies import CopiesReducer
-from attree.faithfulness.exact.reducer import ExactReducer
+from attree.faithfulness.exact.reducer import ExactPass, ExactReducer
 from attree.faithfulness.protocol import ReductionProtocol, resolve_protocol
 from attree.faithfulness.reading_edges import is_known_to_delete, reads_other_edges
 from attree.faithfulness.reduction import Progress, Reduction, ReductionEngine, ReductionPass
@@ -100,6 +100,7 @@ class Reducer:
         self._choices = {deletes: EngineChoice(list(engines)) for deletes in (False, True)}
         self._engines: dict[type[ReductionEngine], ReductionEngine] = {}
         self._is_checked = is_known_to_delete(subject)
+        self._deletes_data = False
 
     def record(self) -> Effects:
         """Run the model with its current weights, by the fastest engine that supports it."""
@@ -133,6 +134,8 @@ class Reducer:
         """Find out with the current weights whether exact updates delete edges; give them up if they do not."""
         again, self._is_checked = self._is_checked, True
         choice = self._choices[True]
+        if self.subject.attention.attends is not None:
+            return  # passes of exact updates of layers without attention find it out themselves
         if choice.left[0] is not ExactReducer or len(choice.left) == 1 or is_known_to_delete(self.subject):
             return
         if reads_other_edges(self.subject, self.subject.call.private(), again):
@@ -141,6 +144,14 @@ class Reducer:
     def has_warned(self, deletes: bool) -> bool:
         """Whether the engine in use for protocols that delete edges, or for the others, has been checked and named."""
         return self._choices[deletes].has_warned
+
+    def check_pass(self, recorded: ReductionPass) -> None:
+        """Give up exact updates for deletion if a recorded pass does not delete edges as the data would."""
+        if not isinstance(recorded, ExactPass) or self._choices[True].left[0] is not ExactReducer:
+            return
+        if not recorded.deletes_data(self._deletes_data):
+            self._choices[True].give_up(NotRowwiseError(OTHER_EDGES))
+        self._deletes_data = True
 
     def warn_once(self, deletes: bool, seconds: float, pairs: Pairs) -> None:
         """Warn once if a slower engine is used: why, and how long it may take.
@@ -207,7 +218,7 @@ class Effects:
 
     def reach(self, protocol: ReductionProtocol) -> int | None:
         """Return the number of hops whose edges can affect a target, as far as is known; None if any edge can."""
-        return self._recorded(protocol.deletes)[0].reach
+        return self._recorded(protocol.deletes)[0].reach_of(protocol)
 
     def reduce(
         self,
@@ -261,6 +272,7 @@ class Effects:
                 return self._passes[engine]
             try:
                 self._passes[engine] = engine.record(), perf_counter() - began
+                self._reducer.check_pass(self._passes[engine][0])
             except ArgumentError:
                 raise
             except Exception as error:

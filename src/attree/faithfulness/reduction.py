@@ -135,18 +135,25 @@ class ReductionPass(ABC):
 
     Args:
         subject: The subject to explain.
-        attention: Attention weights of the forward pass.
+        attention: Attention weights of the forward pass, or a function that captures them when they are needed.
         output: Output of the forward pass, in the dtype to measure effects in.
 
     Attributes:
         resolution: The smallest effect that counts.
     """
 
-    def __init__(self, subject: Subject, attention: Attention, output: Tensor) -> None:
+    def __init__(self, subject: Subject, attention: Attention | Callable[[], Attention], output: Tensor) -> None:
         self.subject = subject
-        self.attention = attention
+        self._attention = attention
         self.output = output
         self.resolution = resolution(output.dtype)
+
+    @property
+    def attention(self) -> Attention:
+        """Attention weights of the forward pass."""
+        if not isinstance(self._attention, Attention):
+            self._attention = self._attention()
+        return self._attention
 
     @property
     @abstractmethod
@@ -157,6 +164,10 @@ class ReductionPass(ABC):
     def reach(self) -> int | None:
         """Number of hops whose edges can affect a target; None if any edge can."""
         return self.num_layers
+
+    def reach_of(self, protocol: ReductionProtocol) -> int | None:
+        """Number of hops whose edges can affect a target when they are reduced by a protocol; None if any edge can."""
+        return self.reach
 
     def reduce(
         self,
@@ -185,6 +196,14 @@ class ReductionPass(ABC):
     def effect(self, pairs: Pairs, protocol: ReductionProtocol) -> Tensor:
         """Return the dPC of every pair, [P]."""
         return self.reduce(pairs, protocol).delta_pc
+
+    def deletes_data(self, again: bool = False) -> bool:
+        """Whether the engine's `removal` is that of the data; engines that run the model on changed data always are.
+
+        Args:
+            again: Whether an earlier pass of the same model was found to: a cheaper experiment is enough.
+        """
+        return True
 
     def reduce_sets(self, targets: Tensor, owner: Tensor, sets: Rows, protocol: ReductionProtocol) -> Tensor:
         """Return the outputs of targets when all edges of a set are reduced at once, one row per set.

@@ -37,11 +37,18 @@ class WideFloats(TorchFunctionMode):
 
     A constant such as `torch.tensor(0.1)` keeps the value that it has in float32: it is a number of the model.
 
+    Attributes:
+        has_widened: Whether some function would have made a narrow type from none.
+
     >>> with WideFloats():
     ...     made, cast = torch.zeros(2), torch.tensor([1 / 3], dtype=torch.float64).float()
     >>> made.dtype, bool(cast == 1 / 3)
     (torch.float64, True)
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_widened = False
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -50,10 +57,15 @@ class WideFloats(TorchFunctionMode):
         writes = (name.endswith("_") and not name.endswith("__")) or name in ("__setitem__", "__set__", "__get__")
         if writes:  # the tensor that is written to must stay itself
             return func(*args, **(kwargs or {}))
+        values = (*args, *(kwargs or {}).values())
+        wants_narrow = func in _CASTS or any(isinstance(one, torch.dtype) and one in NARROW for one in values)
         func = _CASTS.get(func, func)
-        return _as_wide(
-            func(*map(_wide_argument, args), **{key: _wide_argument(v) for key, v in (kwargs or {}).items()})
-        )
+        result = func(*map(_wide_argument, args), **{key: _wide_argument(v) for key, v in (kwargs or {}).items()})
+        wide = _as_wide(result)
+        is_made = isinstance(wide, Tensor) and wide is not result
+        if wants_narrow or (is_made and not any(isinstance(one, Tensor) and one.dtype in NARROW for one in values)):
+            self.has_widened = True
+        return wide
 
 
 def _wide_argument(value: Any) -> Any:

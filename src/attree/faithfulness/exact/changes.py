@@ -218,6 +218,29 @@ class LaterPlan:
 
 
 @dataclass(frozen=True)
+class MessagePlan:
+    """Update plan for a layer without attention that changed rows send messages to.
+
+    Attributes:
+        senders: Positions of the changed rows of the sources among their rows; None if all of them changed.
+        has_new_features: Whether the features of senders changed; if not, only the weights of their messages did.
+        sender_is_reached: Mask of the senders that the reduced edge enters.
+        changes: The changed entries of the call's rows.
+        own: Rows whose own features changed.
+        own_sender: Position of the node of each such row among the changed rows of the destinations.
+        targets: Like `senders`, for the destinations.
+    """
+
+    senders: Tensor | None
+    has_new_features: bool
+    sender_is_reached: Tensor
+    changes: Changes
+    own: Tensor
+    own_sender: Tensor
+    targets: Tensor | None
+
+
+@dataclass(frozen=True)
 class OutputRows:
     """Rows of one tensor that a call returns.
 
@@ -240,11 +263,13 @@ class CallPlan:
         records: The rows that change, with nodes in the call's numbering.
         outputs: The rows of each tensor that the call returns.
         later: The rest of the plan if the input comes from earlier convolutions; None if it is the model's input.
+        messages: The same for a layer without attention.
     """
 
     records: RowKeys
     outputs: tuple[OutputRows, ...]
     later: LaterPlan | None
+    messages: MessagePlan | None = None
 
 
 @dataclass(frozen=True)

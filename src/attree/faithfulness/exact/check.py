@@ -18,8 +18,9 @@ from torch import Tensor
 from attree.attention.graph import Graph
 from attree.attention.locality import same
 from attree.faithfulness.exact.conv_arguments import ConvArguments
-from attree.faithfulness.exact.lazy_rows import LazyRows, rows_of
-from attree.faithfulness.exact.recording import Recorder, Recording, RowModel, by_type
+from attree.faithfulness.exact.lazy_rows import Lazy, LazyRows, rows_of
+from attree.faithfulness.exact.message_trace import MessageTrace
+from attree.faithfulness.exact.recording import Arguments, Layer, Recorder, Recording, RowModel, by_type
 from attree.faithfulness.exact.row_check import RowCheck, Traces, rows_at
 from attree.faithfulness.exact.sample import NODES, Sample
 from attree.faithfulness.exact.stages import StageError, Stages
@@ -84,15 +85,18 @@ class Checker:
         """Record a pass with the inputs and outputs of every call, at all rows if `check`, else at a sample of rows."""
         traces: Traces = []
 
-        def watch(trace: LayerTrace, given: ConvArguments, out: Tensor) -> None:
+        def watch(trace: Layer, given: Arguments, out: Tensor) -> None:
             # Later operations may change inputs and outputs in place.
             whole, before, after = check and self._outputs.batch is None, list(given.inputs), by_type(out, trace)
             if whole:
-                before = [x if isinstance(x, LazyRows) else x.clone() for x in before]
-                traces.append((before, [rows.clone() for rows in after]))
+                before = [x if isinstance(x, Lazy) else x.clone() for x in before]
+                after = [rows if isinstance(rows, Lazy) else rows.clone() for rows in after]
+                traces.append((before, after, list(given.sides)))
             else:
-                traces.append(rows_at(self._sample, trace, (before, after)))
-            if check:
+                traces.append(rows_at(self._sample, trace, (before, after, list(given.sides))))
+            if check and isinstance(trace, MessageTrace):
+                trace.check(NODES, ENTERING)
+            elif check and isinstance(trace, LayerTrace) and isinstance(given, ConvArguments):
                 check_conv(trace, given, out)
 
         return self._recorder.record(model, watch), traces

@@ -47,6 +47,16 @@ class ConvArguments:
         """Node features, if they are one tensor."""
         return self.inputs[0]
 
+    @property
+    def sides(self) -> range:
+        """For each of `inputs`, the number of the nodes that it belongs to: each has its own."""
+        return range(len(self.inputs))
+
+    @property
+    def num_sides(self) -> int:
+        """Number of inputs."""
+        return len(self.inputs)
+
     @classmethod
     def read(cls, algebra: LayerAlgebra, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ConvArguments:
         """Read the arguments of a call; raise if the algebra does not know one of them."""
@@ -75,7 +85,7 @@ class ConvArguments:
             edge_index = edge_index.as_tensor()
         return cls(inputs, edge_index, features, wants_weights)
 
-    def answer(self, outputs: Sequence[Tensor], weights: Tensor, graph: Graph) -> Any:
+    def answer(self, outputs: Sequence[Tensor], weights: Tensor | None, graph: Graph) -> Any:
         """Return what the convolution would return: its output, and edges with attention if requested.
 
         Args:
@@ -87,6 +97,7 @@ class ConvArguments:
             return {kind: out for kind, out in zip(self.types, outputs, strict=True) if kind in self.returned}
         if not self.wants_weights:
             return outputs[0]
+        assert weights is not None
         return outputs[0], (graph.edge_index, weights.clone())
 
 

@@ -155,11 +155,15 @@ class LayerShape:
         heads: Number of heads.
         channels: Channels per head.
         by_edge: Whether the layer needs the edge of each entry, not only its source.
+        is_message: Whether the layer has no attention: its rows are updated by `MessageUpdate`.
+        spreads: Whether deleting an edge also changes all messages that its destination sends (GCN's degrees).
     """
 
     heads: int
     channels: int
     by_edge: bool
+    is_message: bool = False
+    spreads: bool = False
 
     @property
     def width(self) -> int:

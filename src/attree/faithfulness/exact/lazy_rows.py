@@ -127,6 +127,10 @@ class Store:
             return tuple(id(value) if isinstance(value, Tensor) else value for value in values)
         return None
 
+    def has(self, key: Any) -> bool:
+        """Whether the result of a key is cached."""
+        return key in self._known
+
     def get(self, key: Any, make: Callable[[], Tensor]) -> Tensor:
         """Return the cached result of a key; compute it first if needed."""
         if key not in self._known:
@@ -134,7 +138,19 @@ class Store:
         return self._known[key]
 
 
-class LazyRows(Tensor):
+class Lazy(Tensor):
+    """A tensor whose rows are computed when they are read."""
+
+    def at(self, index: Tensor) -> Tensor:
+        """Return some rows."""
+        raise NotImplementedError
+
+    def read(self) -> Tensor:
+        """Return the rows as an ordinary tensor that shares no memory with others."""
+        raise NotImplementedError
+
+
+class LazyRows(Lazy):
     """Rows `whole[chosen]` in a floating-point dtype, looked up when they are read.
 
     Attributes:
@@ -148,6 +164,16 @@ class LazyRows(Tensor):
     chosen: Tensor | None
     _store: Store
     _name: Any
+
+    @property
+    def store(self) -> Store:
+        """The cache of results."""
+        return self._store
+
+    @property
+    def name(self) -> Any:
+        """Key of the rows in the cache."""
+        return self._name
 
     @staticmethod
     def __new__(
@@ -218,6 +244,8 @@ def _read(values: Any) -> Any:
 def _keep_lazy(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> LazyRows | None:
     """Return the result of a row-wise map as lazy rows; None if the function is not known to be row-wise."""
     x = args[0] if args else None
+    if func in PRODUCTS and len(args) == 2 and not kwargs:
+        return _scaled(*args)
     if not isinstance(x, LazyRows) or x.dim() != 2:
         return None
     if func is F.dropout:
@@ -235,6 +263,20 @@ def _keep_lazy(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     return None
 
 
+PRODUCTS = frozenset({torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__})
+"""Functions that multiply two values."""
+
+
+def _scaled(left: Any, right: Any) -> LazyRows | None:
+    """Return the product of lazy rows and a number; None for other products."""
+    rows, factor = (left, right) if isinstance(left, LazyRows) else (right, left)
+    if isinstance(factor, Tensor) and not isinstance(factor, LazyRows) and factor.numel() == 1:
+        factor = float(factor)
+    if not isinstance(rows, LazyRows) or not isinstance(factor, int | float):
+        return None
+    return rows if factor == 1 else rows._mapped(lambda whole: whole * factor, ("times", factor))
+
+
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Apply a linear map to features, which may be sparse."""
     if x.layout == torch.strided:
@@ -245,4 +287,5 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def rows_of(x: Tensor, index: Tensor) -> Tensor:
     """Return some rows as an ordinary tensor."""
-    return x.at(index).read() if isinstance(x, LazyRows) else x[index]
+    rows = x.at(index) if isinstance(x, Lazy) else x[index]
+    return rows.read() if isinstance(rows, LazyRows) else rows

@@ -30,24 +30,28 @@ class TargetPaths:
         layers: The edges of each call.
         stages: Which call feeds which.
         nodes: The nodes that outputs are read from.
+        spreads: Whether a deleted edge changes all messages that its destination sends in each call.
 
     Attributes:
         needed: For each call, a mask of the nodes at which its output matters, [num_nodes].
-        onward: For each call on outputs of earlier calls, the edges that enter these nodes, grouped by source node,
-            block by block.
+        onward: For each call on outputs of earlier calls, and each that spreads changes, the edges that enter these
+            nodes, grouped by source node, block by block.
     """
 
-    def __init__(self, graph: Graph, layers: Sequence[LayerGraph], stages: Stages, nodes: Tensor) -> None:
+    def __init__(
+        self, graph: Graph, layers: Sequence[LayerGraph], stages: Stages, nodes: Tensor, spreads: Sequence[bool]
+    ) -> None:
         self._graph = graph
         self._layers = layers
         self._stages = stages
         feeds = stages.feeds
+        self._is_followed = [bool(feeding) or spread for feeding, spread in zip(feeds, spreads, strict=True)]
         none = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
         read = none.index_fill(0, nodes, True)
         self.needed = [(read if call in stages.outputs else none).clone() for call in range(1, len(feeds) + 1)]
         self.onward: list[tuple[Rows, ...]] = [()] * len(feeds)
         for call in reversed(range(len(feeds))):
-            if feeds[call]:
+            if self._is_followed[call]:
                 layer, needed = layers[call], self.needed[call]
                 own = layer.nodes(needed.nonzero().view(-1))
                 if layer.blocks is not None:
@@ -66,7 +70,7 @@ class TargetPaths:
         graph, feeds = self._graph, self._stages.feeds
         counts = [torch.ones(graph.num_nodes, device=graph.device) for _ in feeds]
         for call in reversed(range(len(feeds))):
-            if feeds[call]:
+            if self._is_followed[call]:
                 layer = self._layers[call]
                 onward = torch.zeros_like(counts[call])
                 source, destination = layer.source_node, layer.destination_node
@@ -74,6 +78,8 @@ class TargetPaths:
                     onward.index_add_(0, source[rows.items], counts[call][destination[rows.items]])
                 if layer.blocks is not None:
                     onward += counts[call]
+                if not feeds[call]:
+                    counts[call] = (counts[call] + onward).clamp_(max=float(graph.num_edges))
                 for before in feeds[call]:
                     counts[before - 1] = (counts[before - 1] + onward).clamp_(max=float(graph.num_edges))
         total = torch.zeros(edges.numel(), device=graph.device)

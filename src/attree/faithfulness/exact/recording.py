@@ -6,7 +6,8 @@ A stand-in of the model runs, with copies of its weights in the exact dtype and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,13 +18,17 @@ from torch_geometric.nn import MessagePassing
 from attree.attention.capture import Attention
 from attree.attention.eval_mode import run_eagerly
 from attree.attention.graph import Graph
-from attree.attention.softmax_hook import message_passing
+from attree.attention.softmax_hook import SoftmaxPatch, message_passing
 from attree.attention.stand_ins import copied, stand_in
 from attree.faithfulness.exact.algebra import ALGEBRAS
 from attree.faithfulness.exact.conv_arguments import ConvArguments, LayerEdges
 from attree.faithfulness.exact.layer_graph import LayerGraph
 from attree.faithfulness.exact.lazy_rows import LazyRows, Store, compact_features
+from attree.faithfulness.exact.lazy_sums import LazySums
+from attree.faithfulness.exact.message_trace import MessageTrace, trace_messages
+from attree.faithfulness.exact.messages import MessageArguments, given_edges, given_weights
 from attree.faithfulness.exact.trace import LayerTrace, project, trace_layer
+from attree.faithfulness.wide_floats import WideFloats
 from attree.subject import ModelCall, Part
 from attree.subject.arguments import Kind
 from attree.subject.cut import take_index
@@ -32,7 +37,11 @@ from attree.subject.part_check import NotRowwiseError
 from attree.tensors.limits import exact_dtype
 
 Handler = Callable[[MessagePassing, tuple[Any, ...], dict[str, Any]], Any]
-"""Called as `handler(conv, args, kwargs)` in place of a convolution's forward; returns the convolution's output."""
+"""Called as `handler(conv, args, kwargs)` in place of the forward of a convolution with attention, or the `propagate`
+of a layer without; returns what these would return."""
+
+Layer = LayerTrace | MessageTrace
+"""The trace of one call: of a convolution with attention, or of the `propagate` of a layer without."""
 
 
 class RowModel:
@@ -43,10 +52,12 @@ class RowModel:
         dtype: The exact dtype.
 
     Raises:
-        NotRowwiseError: If one of its convolutions has no known algebra.
+        NotRowwiseError: If one of its attention convolutions has no known algebra.
 
     Attributes:
         convs: All message-passing layers of the model.
+        given: The arguments of the last call of each layer without attention.
+        context: The context to run the model in; None for none.
     """
 
     def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
@@ -55,9 +66,17 @@ class RowModel:
         if not self.convs:
             raise NotRowwiseError("it has no layers that send messages along edges")
         for conv in self.convs:
-            if type(conv) not in ALGEBRAS or "forward" in vars(conv):
+            if type(conv) in ALGEBRAS and "forward" not in vars(conv):
+                vars(conv)["forward"] = partial(self._answer, conv)
+            elif "forward" in vars(conv) or "propagate" in vars(conv) or computes_softmax(conv):
                 raise NotRowwiseError(f"the arithmetic of its layer {type(conv).__name__} is not known")
-            vars(conv)["forward"] = partial(self._answer, conv)
+            else:
+                vars(conv)["propagate"] = partial(self._answer, conv)
+                conv.register_forward_pre_hook(self._note, with_kwargs=True)
+        # The own code of a layer without attention may make float32 tensors.
+        has_messages = any("propagate" in vars(conv) for conv in self.convs)
+        self.context = WideFloats() if has_messages and dtype == torch.float64 else None
+        self.given: dict[MessagePassing, tuple[tuple[Any, ...], dict[str, Any]]] = {}
         self._handler: Handler | None = None
 
     @property
@@ -67,17 +86,23 @@ class RowModel:
 
     @torch.no_grad()
     def __call__(self, call: ModelCall, handler: Handler) -> Any:
-        """Run a call of the model with `handler` in place of each convolution."""
-        self._handler = handler
-        with run_eagerly():
+        """Run a call of the model with `handler` in place of each convolution or `propagate`."""
+        self._handler, self.given = handler, {}
+        with run_eagerly(), self.context or nullcontext():
             return call.on_model(self.model).run()
+
+    def _note(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.given[conv] = args, kwargs
 
     def _answer(self, conv: MessagePassing, *args: Any, **kwargs: Any) -> Any:
         assert self._handler is not None
         return self._handler(conv, args, kwargs)
 
 
-Watcher = Callable[[LayerTrace, ConvArguments, Tensor], None]
+Arguments = ConvArguments | MessageArguments
+"""The arguments of one call, of either kind."""
+
+Watcher = Callable[[Layer, Arguments, Tensor], None]
 """Called as `watcher(trace, arguments, output)` after each call of a convolution."""
 
 
@@ -108,18 +133,18 @@ class Recording:
     Attributes:
         model: The model with the weights of the recorded pass.
         graph: The graph with self-loops.
-        layers: The trace of each call of a convolution, in order.
+        layers: The trace of each call, in order.
         call: The recorded call of the model.
         output: The output, in the most exact dtype of the device.
-        attention: The attention weights.
+        attention: The attention weights; None if some layers have no attention.
     """
 
     model: RowModel
     graph: Graph
-    layers: list[LayerTrace]
+    layers: list[Layer]
     call: ModelCall
     output: Tensor
-    attention: Attention
+    attention: Attention | None
     _features: PreparedFeatures
     _store: Store
 
@@ -139,10 +164,13 @@ class Recording:
             rows = rows if index is None else rows.at(index)
             return rows if lazy else rows.read()
 
-        if self.graph.types is None:
+        has_messages = any(isinstance(layer, MessageTrace) for layer in self.layers)
+        if self.graph.types is None and not has_messages:
             return self.call.on(part, take)
-        # Convolutions on rows do not read edges, and node numbers differ within types, so pass no edges.
+        # Layers on rows do not read edges, and node numbers differ within types, so pass no edges.
         none = part.node[:0]
+        if self.graph.types is None:
+            return self.call.on(replace(part, edge_index=none.expand(2, 0), edge=none), take)
         call = self.call.on(Part(part.node, none.expand(2, 0), none), take)
         return call.changed(lambda kind, value: part.queries if kind is Kind.IDS else value)
 
@@ -178,25 +206,40 @@ class Recorder:
             NotRowwiseError: If one of its convolutions cannot be computed row by row.
         """
         store = Store(model.tensors)
-        layers: list[LayerTrace] = []
+        layers: list[Layer] = []
         edges: list[LayerEdges] = []
 
         all_edges = LayerGraph(self._graph)
 
+        def propagate(conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+            """Return the aggregated messages of a layer without attention, and record them."""
+            arguments = MessageArguments.read(conv, args, kwargs, self._graph.types is not None)
+            of_layer = model.given.get(conv, ((), {}))
+            layer = trace_messages(
+                conv, arguments, all_edges, given_edges(*of_layer), given_weights(conv, *of_layer), self._memory
+            )
+            layers.append(layer)
+            if watcher is not None:
+                watcher(layer, arguments, layer.output)
+            return layer.output if isinstance(layer.output, LazySums) else layer.output.clone()
+
         def answer(conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             """Return the output of a convolution, computed by its algebra, and record the layer."""
+            if type(conv) not in ALGEBRAS:
+                return propagate(conv, args, kwargs)
             algebra = ALGEBRAS[type(conv)](conv, self._dtype)
             given = ConvArguments.read(algebra, args, kwargs)
             edges.append(LayerEdges.of(algebra, given, all_edges))
             features = [x.compact if isinstance(x, LazyRows) else x for x in given.inputs]
             states = project(algebra, edges[-1].graph, features)
-            layers.append(trace_layer(algebra, states, edges[-1], self._memory))
-            out = algebra.finish(layers[-1].aggregated, layers[-1].states.root)
+            layer = trace_layer(algebra, states, edges[-1], self._memory)
+            layers.append(layer)
+            out = algebra.finish(layer.aggregated, layer.states.root)
             if watcher is not None:
-                watcher(layers[-1], given, out)
+                watcher(layer, given, out)
             # Later operations may change the output in place; the recorded values must not change.
-            shared = out.untyped_storage().data_ptr() == layers[-1].aggregated.untyped_storage().data_ptr()
-            return given.answer(by_type(out.clone() if shared else out, layers[-1]), layers[-1].weights, self._graph)
+            shared = out.untyped_storage().data_ptr() == layer.aggregated.untyped_storage().data_ptr()
+            return given.answer(by_type(out.clone() if shared else out, layer), layer.weights, self._graph)
 
         def whole(kind: Kind, value: Any) -> Any:
             if kind is Kind.EDGES:
@@ -207,22 +250,43 @@ class Recorder:
             return value if lazy is None else lazy
 
         output = model(self.call.changed(whole), answer)
+        if model.context is not None and not model.context.has_widened:
+            model.context = None  # the context takes time, and the model does not need it
         if not layers:
-            raise NotRowwiseError("it calls no attention layer")
+            raise NotRowwiseError("it calls no message-passing layer")
         output = output.read() if isinstance(output, LazyRows) else output
         check_output(output)
         # In float32, the logarithms in dNE would add noise that rank statistics rank.
         output = output.to(self._dtype)
-        features = self.call.x if self.call.has_features else output
-        dtype = features.dtype if features.is_floating_point() else torch.get_default_dtype()
-        weights = tuple(layer.graph.on_graph(layer.weights.to(dtype)) for layer in layers)
-        typed = self._graph.types is not None
-        embedding = None if typed else layers[-1].algebra.finish(layers[-1].aggregated, layers[-1].states.root)
-        attention = Attention(self._graph, weights, tuple(edge.present for edge in edges), output, embedding)
+        attention = self._attention(layers, edges, output)
         return Recording(model, self._graph, layers, self.call, output, attention, self._features, store)
 
+    def _attention(self, layers: list[Layer], edges: list[LayerEdges], output: Tensor) -> Attention | None:
+        """Return the attention of all calls; None if some layers have none."""
+        traces = [layer for layer in layers if isinstance(layer, LayerTrace)]
+        if len(traces) < len(layers):
+            return None
+        features = self.call.x if self.call.has_features else output
+        dtype = features.dtype if features.is_floating_point() else torch.get_default_dtype()
+        weights = tuple(trace.graph.on_graph(trace.weights.to(dtype)) for trace in traces)
+        typed = self._graph.types is not None
+        embedding = None if typed else traces[-1].algebra.finish(traces[-1].aggregated, traces[-1].states.root)
+        return Attention(self._graph, weights, tuple(edge.present for edge in edges), output, embedding)
 
-def by_type(out: Tensor, layer: LayerTrace) -> list[Tensor]:
+
+def computes_softmax(conv: MessagePassing) -> bool:
+    """Whether the code of a layer leads to PyG's softmax, so that it may have attention."""
+    return bool(SoftmaxPatch(conv, lambda scores, *_, **__: scores).attributes())
+
+
+def read_arguments(layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    """Read the arguments of a recorded call when it is made again on rows."""
+    if isinstance(layer, MessageTrace):
+        return MessageArguments.read(layer.conv, args, kwargs, layer.graph.blocks is not None)
+    return ConvArguments.read(layer.algebra, args, kwargs)
+
+
+def by_type(out: Tensor, layer: Layer) -> list[Tensor]:
     """Split a layer's output for all its destinations into the tensors that it returns: one, or one per type."""
     blocks, types = layer.graph.blocks, layer.graph.graph.types
     if blocks is None or types is None or len(blocks.targets) == 1:

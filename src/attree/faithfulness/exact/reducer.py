@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
+from attree.attention.locality import same
 from attree.attribution.pairs import Pairs
 from attree.faithfulness.exact.changes import ChunkPlan
 from attree.faithfulness.exact.check import Checker
-from attree.faithfulness.exact.conv_arguments import ConvArguments
-from attree.faithfulness.exact.layer_graph import LayerShape
-from attree.faithfulness.exact.recording import Recorder, Recording
+from attree.faithfulness.exact.message_trace import MessageTrace
+from attree.faithfulness.exact.message_update import MessageUpdate
+from attree.faithfulness.exact.messages import MessageArguments
+from attree.faithfulness.exact.recording import Recorder, Recording, read_arguments
 from attree.faithfulness.exact.reduction_plan import ReductionPlan
 from attree.faithfulness.exact.stages import INPUT, Stages
+from attree.faithfulness.exact.tried_pairs import tried_pairs
 from attree.faithfulness.exact.update import CallUpdate
-from attree.faithfulness.protocol import ReductionProtocol
+from attree.faithfulness.protocol import PROTOCOLS, ReductionProtocol, reduced_run
 from attree.faithfulness.reduction import Progress, ReductionEngine, ReductionPass, ReductionWriter
+from attree.faithfulness.wide_floats import ExactRun, WideSubject
 from attree.subject import Part, Subject
 from attree.tensors.limits import REDUCTION_MEMORY
 from attree.tensors.ragged import take_rows
@@ -43,7 +49,8 @@ class ExactReducer(ReductionEngine):
     def __init__(self, subject: Subject, memory: int = REDUCTION_MEMORY) -> None:
         super().__init__(subject, memory)
         self._checker = Checker(Recorder(subject.call, subject.graph, memory), subject.graph, subject.outputs)
-        self._plan: ReductionPlan | None = None
+        self._plans: dict[bool, ReductionPlan] = {}
+        self._wide = WideSubject(subject)
 
     def record(self) -> ExactPass:
         """Run the model with its current weights, and store everything that reductions need.
@@ -51,17 +58,20 @@ class ExactReducer(ReductionEngine):
         Raises:
             NotRowwiseError: If the model cannot be run on rows.
         """
-        return ExactPass(self, *self._checker.recording())
+        return ExactPass(self, *self._checker.recording(), cache(self._wide.run))
 
-    def plan(self, pairs: Pairs, recording: Recording, stages: Stages, keep: bool) -> ReductionPlan:
+    def plan(self, pairs: Pairs, recording: Recording, stages: Stages, keep: bool, deletes: bool) -> ReductionPlan:
         """Return the plan for the pairs; with `keep`, store it for the next reduction of the same pairs."""
-        if self._plan is not None and self._plan.pairs is pairs and self._plan.stages == stages:
-            return self._plan
-        shapes = [LayerShape(layer.algebra.heads, layer.algebra.channels, layer.by_edge) for layer in recording.layers]
+        shapes = [layer.shape for layer in recording.layers]
+        deletes = deletes and any(shape.spreads for shape in shapes)
+        plan = self._plans.get(deletes)
+        if plan is not None and plan.pairs is pairs and plan.stages == stages and plan.shapes == shapes:
+            return plan
         layers = [layer.graph for layer in recording.layers]
-        plan = ReductionPlan(self.subject.graph, pairs, layers, shapes, stages, self.subject.outputs, self.memory)
+        outputs = self.subject.outputs
+        plan = ReductionPlan(self.subject.graph, pairs, layers, shapes, stages, outputs, self.memory, deletes)
         if keep:
-            self._plan = plan
+            self._plans[deletes] = plan
         return plan
 
 
@@ -72,10 +82,15 @@ class ExactPass(ReductionPass):
         reducer: The engine that recorded it.
         recording: The recorded pass.
         stages: Which call of a convolution feeds which.
+        run: Returns the subject in a type to run it in; called if layers have no attention.
     """
 
-    def __init__(self, reducer: ExactReducer, recording: Recording, stages: Stages) -> None:
-        super().__init__(reducer.subject, recording.attention, recording.output)
+    def __init__(
+        self, reducer: ExactReducer, recording: Recording, stages: Stages, run: Callable[[], ExactRun]
+    ) -> None:
+        attention = recording.attention
+        super().__init__(reducer.subject, attention or (lambda: run().attention), recording.output)
+        self._run = run if attention is None else None
         self._reducer = reducer
         self.recording = recording
         self._stages = stages
@@ -84,6 +99,34 @@ class ExactPass(ReductionPass):
     def num_layers(self) -> int:
         """Length of the longest path of calls from the input to the output."""
         return self._stages.depth
+
+    def reach_of(self, protocol: ReductionProtocol) -> int:
+        """Number of hops whose edges can affect a target; one more if the first layer reads degrees (GCN)."""
+        layers = zip(self.recording.layers, self._stages.feeds, strict=True)
+        reads_degrees = any(layer.shape.spreads and not feeds for layer, feeds in layers)
+        return self.num_layers + int(protocol.deletes and reads_degrees)
+
+    @torch.no_grad()
+    def deletes_data(self, again: bool = False) -> bool:
+        """Whether outputs with an edge deleted are those of the model on the data without it, for a few edges.
+
+        This is known for networks with attention layers only, see `reading_edges`.
+        """
+        if self._run is None:
+            return True
+        run, removal = self._run(), PROTOCOLS["removal"]
+        pairs = tried_pairs(self.subject, 1) if again else tried_pairs(self.subject)
+        if not len(pairs):
+            return True
+        rows, call = self.subject.rows(pairs.targets)[pairs.owner], run.subject.call
+        outputs = _Outputs(self.output[rows])
+        self._measure(pairs, removal, outputs, None, keep=False)
+        with run.context(), reduced_run(call.model, removal) as reduced:
+            expected = [
+                reduced(call, self.subject.graph, edge.view(1))[row]
+                for edge, row in zip(pairs.edges, rows.tolist(), strict=True)
+            ]
+        return same(outputs.values, torch.stack(expected).to(outputs.values.dtype), run.dtype)
 
     def measure(self, pairs: Pairs, protocol: ReductionProtocol, writer: ReductionWriter, progress: Progress) -> None:
         """Reduce every pair's edge, one at a time; pairs whose edge carries no flow keep an effect of 0."""
@@ -98,16 +141,32 @@ class ExactPass(ReductionPass):
 
     @torch.no_grad()
     def _measure(
-        self, pairs: Pairs, protocol: ReductionProtocol, writer: ReductionWriter, progress: Progress | None, keep: bool
+        self,
+        pairs: Pairs,
+        protocol: ReductionProtocol,
+        writer: ReductionWriter | _Outputs,
+        progress: Progress | None,
+        keep: bool,
     ) -> None:
         """Reduce each pair's edge, one at a time, in chunks, and write the new outputs of the targets to `writer`."""
-        plan = self._reducer.plan(pairs, self.recording, self._stages, keep)
+        plan = self._reducer.plan(pairs, self.recording, self._stages, keep, protocol.deletes)
         run = _RowRun(self.recording, plan, protocol)
         for chunk in plan.chunks(keep):
             if chunk.pairs.numel():
                 writer.fill(chunk.pairs, take_rows(run(chunk), chunk.found))
             if progress is not None:
                 progress(chunk.done, plan.num_pairs)
+
+
+class _Outputs:
+    """Collects the outputs of pairs, as a `ReductionWriter` gets them."""
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+
+    def fill(self, chosen: Tensor, output: Tensor) -> None:
+        """Set the outputs of some pairs."""
+        self.values[chosen] = output.to(self.values.dtype)
 
 
 class _RowRun:
@@ -138,7 +197,11 @@ class _RowRun:
         assert self._chunk is not None
         number, self._calls = self._calls, self._calls + 1
         layer = self.recording.layers[number]
-        assert layer.algebra.conv is conv
-        given = ConvArguments.read(layer.algebra, args, kwargs)
-        outputs = CallUpdate(number, layer, self.plan, self._chunk, self.protocol).outputs(given.inputs)
+        assert layer.conv is conv
+        given = read_arguments(layer, args, kwargs)
+        if isinstance(layer, MessageTrace):
+            assert isinstance(given, MessageArguments)
+            outputs = MessageUpdate(layer, self._chunk.calls[number], self._chunk, self.protocol, given).outputs()
+        else:
+            outputs = CallUpdate(number, layer, self.plan, self._chunk, self.protocol).outputs(given.inputs)
         return given.answer(outputs, layer.weights, self.recording.graph)

@@ -21,6 +21,7 @@ from attree.faithfulness.exact.changes import (
     Changes,
     ChunkPlan,
     LaterPlan,
+    MessagePlan,
     RowGroup,
     RowKeys,
     row_groups,
@@ -47,6 +48,7 @@ class ReductionPlan:
         stages: Which call feeds which.
         outputs: What the rows of the output belong to.
         memory: Bytes of working memory; the rows of one reduced edge always stay in one chunk.
+        deletes: Whether edges are deleted, which changes the degrees that some layers read.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class ReductionPlan:
         stages: Stages,
         outputs: OutputLevel,
         memory: int,
+        deletes: bool = False,
     ) -> None:
         self.graph = graph
         self.pairs = pairs
@@ -66,7 +69,11 @@ class ReductionPlan:
         self.stages = stages
         self.memory = memory
         self._families = FamilyRows(graph, layers, stages, outputs)
-        flow = pairs.flow.nonzero().view(-1)
+        self._spreads = [deletes and shape.spreads for shape in shapes]
+        # If a call on the model's input reads degrees, edges matter that are one hop farther away than flows begin.
+        reads_farther = any(spread and not feeds for spread, feeds in zip(self._spreads, stages.feeds, strict=True))
+        matters = torch.ones_like(pairs.flow) if reads_farther else pairs.flow
+        flow = matters.nonzero().view(-1)
         self.num_pairs = flow.numel()
         target, edge = take_rows(pairs.targets, take_rows(pairs.owner, flow)), take_rows(pairs.edges, flow)
         # Order edges by destination, so that rows of one node are computed together.
@@ -75,7 +82,7 @@ class ReductionPlan:
         self._flow, self._target = take_rows(flow, order), take_rows(target, order)
         self._places, self._first = _runs(take_rows(place, order))
         self._edges = graph.entering.items[self._places]
-        self._paths = TargetPaths(graph, layers, stages, self._families.nodes_read(pairs.targets))
+        self._paths = TargetPaths(graph, layers, stages, self._families.nodes_read(pairs.targets), self._spreads)
         following, running = self._cost()
         self._bounds = chunk_bounds(following + running, min(memory, CHUNK_BYTES))
         if stages.reads == "one graph":
@@ -129,12 +136,15 @@ class ReductionPlan:
         senders: list[tuple[RowKeys, ...]] = []
         for call, inputs in enumerate(stages.inputs):
             reached = self._reached(call, reduced, edges)
-            if not stages.feeds[call]:
+            if not stages.feeds[call] and not self._spreads[call]:
                 records.append(reached)
                 changes.append(None)
                 senders.append(())
             else:
-                senders.append(tuple(self._senders(call, number, records) for number in range(len(inputs))))
+                if stages.feeds[call]:
+                    senders.append(tuple(self._senders(call, number, records) for number in range(len(inputs))))
+                else:
+                    senders.append((reduced,))
                 found, through = self._follow(call, senders[-1], reached)
                 records.append(found)
                 changes.append(through)
@@ -146,11 +156,13 @@ class ReductionPlan:
         for call, through_entries in enumerate(changes):
             layer, own = self.layers[call], records[call]
             local = own if layer.blocks is None else RowKeys(own.edge, layer.nodes(own.node))
-            later = None
-            if through_entries is not None:
+            later, messages = None, None
+            if through_entries is not None and self.shapes[call].is_message:
+                messages = self._messages(call, own, local, through_entries, senders[call], families, reduced)
+            elif through_entries is not None:
                 later = self._later(call, own, local, through_entries, senders[call], families, edges, keep)
             outputs = self._families.outputs(call, families[stages.family[call + 1]], own)
-            calls.append(CallPlan(local, outputs, later))
+            calls.append(CallPlan(local, outputs, later, messages))
         row, is_found = self._families.pair_rows(families, owner, target, reduced)
         queries = self._families.queries(families, owner, target)
         pairs = self._flow[part]
@@ -223,21 +235,10 @@ class ReductionPlan:
         keep: bool,
     ) -> LaterPlan:
         """Return the plan for a call that earlier convolutions feed: the rows to update and to recompute."""
-        layer, inputs = self.layers[call], self.stages.inputs[call]
-        places: list[Tensor | None] = []
-        for number, feeds in enumerate(inputs):
-            if not feeds:
-                places.append(senders[number].edge)  # empty: none of its rows changes
-                continue
-            rows = families[self.stages.family[feeds[0]]]
-            rows = rows if layer.blocks is None else self._families.of_type(rows, layer.blocks.inputs[number])
-            places.append(self._families.place_in(rows, senders[number]))
+        layer, places = self.layers[call], self._places_of(call, senders, families)
         unchanged = None
         if layer.blocks is None:
-            # A changed node sends itself a message through its self-loop, so its row has changed features of its own.
-            loops = (changes.edge >= self.graph.num_proper_edges).nonzero().view(-1)
-            own, order = take_rows(changes.row, loops).sort()
-            own_sender = take_rows(changes.sender, take_rows(loops, order))
+            own, own_sender = self._through_loops(changes)
         else:
             sender, is_own = self._own_senders(layer, records, senders)
             own = (is_own | layer.enters(layer.edges(edges[records.edge]), local.node)).nonzero().view(-1)
@@ -248,6 +249,48 @@ class ReductionPlan:
         groups = list(self.groups(call, local, changes, edges, own)) if keep else None
         light = changes.at((~take_rows(again, changes.row)).nonzero().view(-1))
         return LaterPlan(tuple(places), changes, light, own, own_sender, unchanged, groups)
+
+    def _messages(
+        self,
+        call: int,
+        records: RowKeys,
+        local: RowKeys,
+        changes: Changes,
+        senders: Sequence[RowKeys],
+        families: Sequence[RowKeys],
+        reduced: RowKeys,
+    ) -> MessagePlan:
+        """Return the plan for a layer without attention that changed rows send messages to."""
+        layer, places = self.layers[call], self._places_of(call, senders, families)
+        if layer.blocks is None:
+            own, own_sender = self._through_loops(changes)
+        else:
+            sender, is_own = self._own_senders(layer, records, senders)
+            own = is_own.nonzero().view(-1)
+            own_sender = take_rows(sender, own)
+        is_reached = take_rows(reduced.node, senders[0].edge) == senders[0].node
+        return MessagePlan(places[0], bool(self.stages.feeds[call]), is_reached, changes, own, own_sender, places[-1])
+
+    def _places_of(self, call: int, senders: Sequence[RowKeys], families: Sequence[RowKeys]) -> list[Tensor | None]:
+        """Return the positions of the changed rows of each input of a call among its rows; None if all changed."""
+        layer, places = self.layers[call], list[Tensor | None]()
+        for number, feeds in enumerate(self.stages.inputs[call]):
+            if not feeds:
+                places.append(senders[number].edge[:0])  # none of its rows changes
+                continue
+            rows = families[self.stages.family[feeds[0]]]
+            rows = rows if layer.blocks is None else self._families.of_type(rows, layer.blocks.inputs[number])
+            places.append(self._families.place_in(rows, senders[number]))
+        return places
+
+    def _through_loops(self, changes: Changes) -> tuple[Tensor, Tensor]:
+        """Return the rows whose own features changed, and their senders, in a graph of one type.
+
+        A changed node sends itself a message through its self-loop.
+        """
+        loops = (changes.edge >= self.graph.num_proper_edges).nonzero().view(-1)
+        own, order = take_rows(changes.row, loops).sort()
+        return own, take_rows(changes.sender, take_rows(loops, order))
 
     def _own_senders(self, layer: LayerGraph, records: RowKeys, senders: Sequence[RowKeys]) -> tuple[Tensor, Tensor]:
         """Return the position of each row among the senders that are destinations, and a mask of those found."""

@@ -11,39 +11,40 @@ from torch_geometric.nn import MessagePassing
 
 from attree.attention.graph import Graph
 from attree.attention.locality import loud_noise, same
-from attree.faithfulness.exact.conv_arguments import ConvArguments
 from attree.faithfulness.exact.lazy_rows import rows_of
-from attree.faithfulness.exact.recording import Recording
+from attree.faithfulness.exact.messages import MessageArguments
+from attree.faithfulness.exact.recording import Arguments, Layer, Recording, read_arguments
 from attree.faithfulness.exact.sample import Sample
 from attree.faithfulness.exact.stages import EDGES, INPUT, READOUT, InputCalls, Reads, StageMode, Stages
-from attree.faithfulness.exact.trace import LayerTrace
 from attree.subject import ModelCall
 from attree.subject.arguments import Kind
 from attree.subject.part_check import NotRowwiseError
 
-Traces = list[tuple[list[Tensor], list[Tensor]]]
-"""Recorded inputs and outputs of each call, for all nodes."""
+Trace = tuple[list[Tensor], list[Tensor], list[int]]
+"""Inputs and outputs of one call, and the number of the nodes that each input belongs to."""
+
+Traces = list[Trace]
+"""Inputs and outputs of each call, for all nodes or for those of a sample."""
 
 
-def _node_rows(sample: Sample, layer: LayerTrace, number: int) -> tuple[Tensor, Tensor]:
+def _node_rows(sample: Sample, layer: Layer, number: int) -> tuple[Tensor, Tensor]:
     """Return the rows of a sample that one of a call's inputs has, and their node numbers in that input."""
-    blocks, types = layer.graph.blocks, layer.graph.graph.types
-    if blocks is None or types is None:
+    kinds, types = layer.input_types, layer.graph.graph.types
+    if kinds is None or types is None:
         return torch.arange(sample.node.numel(), device=sample.node.device), sample.node
-    own = types.nodes(blocks.inputs[number])
+    own = types.nodes(kinds[number])
     rows = sample.rows_of(own)
     return rows, sample.node[rows] - own.start
 
 
-def rows_at(
-    sample: Sample, layer: LayerTrace, trace: tuple[list[Tensor], list[Tensor]]
-) -> tuple[list[Tensor], list[Tensor]]:
+def rows_at(sample: Sample, layer: Layer, trace: Trace) -> Trace:
     """Return the inputs and outputs of a convolution call at the rows of a sample, from those at all rows."""
-    before, after = trace
+    before, after, sides = trace
     targets = (0,) if layer.graph.blocks is None else layer.graph.blocks.targets
     return (
-        [rows_of(x, _node_rows(sample, layer, number)[1]) for number, x in enumerate(before)],
-        [out[_node_rows(sample, layer, number)[1]] for number, out in zip(targets, after, strict=True)],
+        [rows_of(x, _node_rows(sample, layer, side)[1]) for side, x in zip(sides, before, strict=True)],
+        [rows_of(out, _node_rows(sample, layer, number)[1]) for number, out in zip(targets, after, strict=True)],
+        sides,
     )
 
 
@@ -124,15 +125,16 @@ class RowCheck:
         self._calls += 1
         layers = self.recording.layers
         layer = layers[self._calls - 1] if self._calls <= len(layers) else None
-        if layer is None or layer.algebra.conv is not conv:
+        if layer is None or layer.conv is not conv:
             raise NotRowwiseError("its forward calls other layers on rows")
-        given, (before, after) = ConvArguments.read(layer.algebra, args, kwargs), self.rows[self._calls - 1]
+        given, (before, after, sides) = read_arguments(layer, args, kwargs), self.rows[self._calls - 1]
         if len(given.inputs) != len(before):
             raise NotRowwiseError("its forward calls other layers on rows")
         # Inputs that no call feeds do not depend on the reduced edge, so they need no check.
-        for number, (feeds, x, own) in enumerate(zip(self._feeds(given), given.inputs, before, strict=True)):
-            kept = ~self.sample.decoy[_node_rows(self.sample, layer, number)[0]]
-            if feeds and (x.shape != own.shape or not same(x[kept], own[kept], own.dtype)):
+        fed = self._feeds(given)
+        for side, x, own in zip(sides, given.inputs, before, strict=True):
+            kept = ~self.sample.decoy[_node_rows(self.sample, layer, side)[0]]
+            if fed[side] and (x.shape != own.shape or not same(x[kept], own[kept], own.dtype)):
                 raise NotRowwiseError("the operations between its attention layers are not computed node by node")
         targets = (0,) if layer.graph.blocks is None else layer.graph.blocks.targets
         outputs = [
@@ -145,15 +147,17 @@ class RowCheck:
             self._mode.mark(outputs, self._calls)
         return answer
 
-    def _feeds(self, given: ConvArguments) -> InputCalls:
+    def _feeds(self, given: Arguments) -> InputCalls:
         """Return the earlier calls that feed each input of a convolution; raise if the model cannot run on rows."""
         if self.stages is not None:
             return self.stages.inputs[self._calls - 1]
         mode = self._mode
         assert mode is not None
         found = []
-        for x in given.inputs:
-            stages = mode.marks(x)
+        for side in range(given.num_sides):
+            stages = mode.marks([x for number, x in zip(given.sides, given.inputs, strict=True) if number == side])
+            if isinstance(given, MessageArguments):
+                mode.meetings.add(stages)  # all of them are read at the same rows
             feeds = tuple(sorted(stage for stage in stages if stage > 0))
             if feeds and EDGES in stages:
                 raise NotRowwiseError("the features of its nodes depend on edges outside its attention layers")
@@ -161,7 +165,10 @@ class RowCheck:
                 what = "the links to predict" if self.sample.reads == "links" else "whole graphs"
                 raise NotRowwiseError(f"an operation between its attention layers sees {what}")
             found.append(feeds)
-        if mode.marks(given.features) - {EDGES}:
+        others = (
+            [*given.edges.values(), *given.others.values()] if isinstance(given, MessageArguments) else given.features
+        )
+        if mode.marks(others) - {EDGES}:
             raise NotRowwiseError("its edge features depend on its nodes")
         mode.inputs.append(tuple(found))
         return mode.inputs[-1]

@@ -8,10 +8,11 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch_geometric.nn import MessagePassing
 
 from attree.faithfulness.exact.algebra import LayerAlgebra, States
 from attree.faithfulness.exact.conv_arguments import LayerEdges
-from attree.faithfulness.exact.layer_graph import LayerGraph
+from attree.faithfulness.exact.layer_graph import LayerGraph, LayerShape
 from attree.faithfulness.exact.lazy_rows import weighted_sums
 from attree.tensors.limits import chunk_bounds
 from attree.tensors.ragged import take_rows
@@ -44,6 +45,21 @@ class LayerTrace:
     weights: Tensor
     log_norm: Tensor
     aggregated: Tensor
+
+    @property
+    def conv(self) -> MessagePassing:
+        """The convolution."""
+        return self.algebra.conv
+
+    @property
+    def shape(self) -> LayerShape:
+        """Properties that determine the size of the layer's work."""
+        return LayerShape(self.algebra.heads, self.algebra.channels, self.by_edge)
+
+    @property
+    def input_types(self) -> tuple[str, ...] | None:
+        """The node type of each features tensor; None for a graph of one type."""
+        return None if self.graph.blocks is None else self.graph.blocks.inputs
 
     @property
     def by_edge(self) -> bool:
