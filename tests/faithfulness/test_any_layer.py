@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.nn import (
     APPNP,
-    ClusterGCNConv,
     EdgeConv,
     GATConv,
     GATv2Conv,
@@ -322,8 +321,23 @@ class Divided(UsersConv):
         return super().forward(x, edge_index) / max(edge_index.shape[1], 1)
 
 
+class DividedByDegree(MessagePassing):
+    """A mean that the layer makes from weights of edges: each edge changes the weights of the others."""
+
+    def __init__(self, width: int, out: int) -> None:
+        super().__init__(aggr="add")
+        self.lin = nn.Linear(width, out)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        degree = x.new_zeros(x.shape[0]).index_add_(0, edge_index[1], x.new_ones(edge_index.shape[1]))
+        return self.propagate(edge_index, x=self.lin(x), weight=(1 / degree)[edge_index[1]])
+
+    def message(self, x_j: Tensor, weight: Tensor) -> Tensor:
+        return weight.unsqueeze(1) * x_j
+
+
 BY_OTHER_ENGINES: dict[str, Callable[[int, int], MessagePassing]] = {
-    "ClusterGCN": ClusterGCNConv,
+    "divided by degrees": DividedByDegree,
     "divided by the number of edges": Divided,
     "MF": MFConv,
 }
