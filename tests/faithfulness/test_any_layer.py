@@ -240,7 +240,9 @@ def test_exact_updates_with_edge_weights(name: str, has_loops: bool) -> None:
         assert float(exact.abs().max()) > 1e-3
 
 
-@pytest.mark.parametrize("order", ORDERS, ids="-".join)
+@pytest.mark.parametrize(
+    "order", [pytest.param(order, marks=pytest.mark.long if len(order) > 2 else ()) for order in ORDERS], ids="-".join
+)
 def test_exact_updates_of_mixed_networks(order: tuple[str, ...]) -> None:
     model = net_of([MIXED[name] for name in order])
     for protocol in ("removal", "weight", "coefficient")[: 3 if "GAT" in order else 2]:

@@ -23,6 +23,12 @@ type, in their order. A call has the edges of one relation, or of all relations 
 (`layer_graph`), and no self-loops to follow. Rows whose own features changed, and rows that the reduced edge enters,
 are recomputed.
 
+*Layers without attention.* Their own `forward` runs on rows; only their `propagate` is replaced (`messages`,
+`message_trace`, `message_update`). A sum or mean of messages that read no destination is updated entry by entry; any
+other aggregation is recomputed from all entries of a row by the layer's own `propagate`. If weights are normalised by
+degrees (GCN), deleting an edge (i -> j) also changes all messages that j sends, so the rows of j's out-neighbours
+change, in the first layer too. A few deletions are compared with deletion from the data (`tried_pairs`).
+
 Terms:
 
 - *recording*: one forward pass with everything that updates need; *trace*: the same for one call of a convolution.
