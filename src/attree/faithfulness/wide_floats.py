@@ -24,7 +24,11 @@ from attree.attention.provenance import tensors_in
 from attree.attention.stand_ins import copied, stand_in
 from attree.errors import ArgumentError
 from attree.subject import ModelCall, Subject
+from attree.subject.structure import facts_of
 from attree.tensors.limits import exact_dtype
+
+RUNS_WIDE = "runs in float64"
+"""The fact that a model returns the same outputs in the exact type of the device, up to rounding."""
 
 NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
 
@@ -121,7 +125,6 @@ class WideSubject:
         self._dtype = exact_dtype(subject.device)
         self._converted: ModelCall | None = None
         self._is_narrow = False
-        self._is_checked = False
 
     def run(self) -> ExactRun:
         """Run the model in the exact type of the device; in its own type, with one warning, if that fails."""
@@ -157,7 +160,8 @@ class WideSubject:
             subject = self._subject.on_call(widened(self._converted))
         attention = subject.attention
         output = attention.output
-        if not self._is_checked:
+        facts = facts_of(call)
+        if not facts.get(RUNS_WIDE):
             usual = self._subject.with_current_weights().output
             if not isinstance(output, Tensor) or output.shape != usual.shape:
                 raise TypeError("its output has another shape")
@@ -166,7 +170,7 @@ class WideSubject:
                 again = self._subject.with_current_weights().output
                 if difference(again, usual, usual.dtype) is None:
                     raise ValueError(f"its outputs differ by {apart:.2g}")
-            self._is_checked = True
+            facts[RUNS_WIDE] = True
         return ExactRun(subject, _narrow(attention, weight_dtype(call)), self._dtype, context)
 
     def _own_dtype(self, subject: Subject) -> torch.dtype:

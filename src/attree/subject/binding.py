@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from inspect import Parameter
 from typing import Any
 
@@ -127,7 +127,7 @@ def _bind_hetero(model: nn.Module, data: HeteroData, call: Call | None = None) -
     arguments[edges_name] = edges
     _check_found(model, required, arguments, sorted({name for store in data.stores for name in store.keys()}))  # noqa: SIM118
     features = next((name for name in ("x_dict", "x") if name in arguments), None)
-    return replace(_call_by_position(model, declared, arguments, edges_name, features, types.node_ptr[-1]), types=types)
+    return _call_by_position(model, declared, arguments, edges_name, features, types.node_ptr[-1], types)
 
 
 def _call_with_data(
@@ -152,6 +152,7 @@ def _call_by_position(
     edges: str,
     features: str | None,
     num_nodes: int,
+    types: Types | None = None,
 ) -> ModelCall:
     """Return a call that passes the leading arguments by position, as users do, and the others by name."""
     leading = 0
@@ -164,7 +165,7 @@ def _call_by_position(
     names = [parameter.name for parameter in declared if parameter.name in arguments]
     features_at = None if features is None else names.index(features)
     values = tuple(arguments[name] for name in names)
-    return ModelCall(model, values, tuple(names), leading, names.index(edges), features_at, num_nodes)
+    return ModelCall(model, values, tuple(names), leading, names.index(edges), features_at, num_nodes, types=types)
 
 
 def _sparse_hint(data: Data) -> str:

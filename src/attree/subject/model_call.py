@@ -50,6 +50,8 @@ class ModelCall:
         types: The node and edge types of a heterogeneous graph; None if all are of one type.
         node_type: The node type to explain, if the model returns a dict by node type.
         original: The user's model, if `model` is a stand-in of it.
+        kinds: The kind of each argument, in the order of `values`; empty finds them out. A call on a part of the graph
+            has those of the call on the whole graph, as they depend on its sizes.
     """
 
     model: nn.Module
@@ -63,6 +65,12 @@ class ModelCall:
     types: Types | None = None
     node_type: str | None = None
     original: nn.Module | None = None
+    kinds: tuple[Kind, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Find out the kinds of the arguments, unless they are known."""
+        if not self.kinds:
+            object.__setattr__(self, "kinds", self._find_kinds())
 
     @classmethod
     def of(cls, model: nn.Module, x: Any, edge_index: Any, *args: Any, **kwargs: Any) -> ModelCall:
@@ -136,9 +144,8 @@ class ModelCall:
         """The names, shapes and types of the arguments, for messages."""
         return describe_arguments(zip(self.names, self.values, strict=True))
 
-    @cached_property
-    def kinds(self) -> tuple[Kind, ...]:
-        """The kind of each argument, in the order of `values`."""
+    def _find_kinds(self) -> tuple[Kind, ...]:
+        """Return the kind of each argument, in the order of `values`."""
         if (types := self.types) is not None:
             return tuple(
                 Kind.EDGES if position == self.edges_at else typed_kind(name, value, types)
@@ -189,9 +196,7 @@ class ModelCall:
         return self._with_model(model, None)
 
     def _with_model(self, model: nn.Module, original: nn.Module | None) -> ModelCall:
-        call = replace(self, model=model, original=original)
-        call.__dict__.update({name: value for name, value in vars(self).items() if name in ("kinds", "_union")})
-        return call
+        return replace(self, model=model, original=original)
 
     def run(self) -> Any:
         """Call the model; if it returns a dict by node type, return the outputs of `node_type`."""
@@ -238,7 +243,7 @@ class ModelCall:
 
     def with_argument(self, name: str, value: Any) -> ModelCall:
         """Return the same call with one more argument, passed by name."""
-        return replace(self, values=(*self.values, value), names=(*self.names, name))
+        return replace(self, values=(*self.values, value), names=(*self.names, name), kinds=())
 
     def without(self, position: int) -> ModelCall:
         """Return the same call without one argument; only for models that are called with a whole PyG graph."""
@@ -251,14 +256,13 @@ class ModelCall:
             edges_at=others.index(self.edges_at),
             features_at=None if self.features_at is None else others.index(self.features_at),
             convention=self.convention.without(self.names[position]),
+            kinds=(),
         )
 
     def with_batch(self, batch: Tensor) -> ModelCall:
         """Return the same call; the argument `batch` is known to hold the graph of each node."""
         kinds = [Kind.BATCH if value is batch else kind for kind, value in zip(self.kinds, self.values, strict=True)]
-        call = replace(self)
-        call.__dict__["kinds"] = tuple(kinds)
-        return call
+        return replace(self, kinds=tuple(kinds))
 
     def on(self, part: Part, take: Take = take_index) -> ModelCall:
         """Return the same call on a part of the graph.
@@ -300,9 +304,7 @@ class ModelCall:
         return cut.number[part.target], cut.count_like(part.target)
 
     def _with(self, values: tuple[Any, ...], num_nodes: int, types: Types | None = None) -> ModelCall:
-        call = replace(self, values=values, num_nodes=num_nodes, types=self.types if types is None else types)
-        call.__dict__["kinds"] = self.kinds  # kinds depend on the sizes of the whole graph
-        return call
+        return replace(self, values=values, num_nodes=num_nodes, types=self.types if types is None else types)
 
 
 def _take_changed(value: Tensor, index: Tensor | None) -> Tensor:

@@ -163,14 +163,14 @@ class Subject:
     def attention(self) -> Attention:
         """The attention of the recorded pass."""
         if isinstance(self.attention_or_error, AttreeError):
-            raise self.attention_or_error
+            raise self.attention_or_error.with_traceback(None)
         return self.attention_or_error
 
     @property
     def head(self) -> Head:
         """The meaning of the outputs, inferred from the outputs and the last function of the model."""
         if isinstance(self.head_or_error, AttreeError):
-            raise self.head_or_error
+            raise self.head_or_error.with_traceback(None)
         return self.head_or_error
 
     @property
@@ -288,7 +288,8 @@ def _recorded(call: ModelCall, graph: Graph, wiring: Wiring | None) -> tuple[Att
     except UnsupportedModelError as error:
         try:
             with eval_mode(call.model), torch.no_grad():
-                return error, call.run()
+                # A traceback would keep the features of all layers alive.
+                return error.with_traceback(None), call.run()
         except Exception:
             raise error from None
     return attention, attention.output
@@ -300,4 +301,4 @@ def _meaning(head: Head, attention: Attention | AttreeError, output: Any) -> Hea
     try:
         return head.inferred_from(activation).resolve(output)
     except AttreeError as error:
-        return error
+        return error.with_traceback(None)
