@@ -2,6 +2,7 @@
 
 from attree.explanation.explain import explain
 from attree.explanation.explanation import TargetExplanation
+from attree.explanation.nodes import GlobalPairs, NodeScore
 from attree.explanation.sentence import EdgeEffect
 
-__all__ = ["EdgeEffect", "TargetExplanation", "explain"]
+__all__ = ["EdgeEffect", "GlobalPairs", "NodeScore", "TargetExplanation", "explain"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -13,19 +14,24 @@ import torch
 from rich.text import Text
 from torch import Tensor
 
-from attree.attribution import AttentionPath
+from attree.attribution import METHODS, AttentionPath, FlowMethod
 from attree.errors import expect_int, expect_path
 from attree.evaluation import Evaluation
-from attree.explanation.sentence import EdgeEffect, sentence_of
+from attree.explanation.nodes import GlobalPairs, NodeScore, global_pairs, nodes_of_target
+from attree.explanation.sentence import NO_EDGE, EdgeEffect, sentence_of
+from attree.faithfulness import resolve_protocol
 from attree.io.files import replacing
 from attree.io.terminal import in_notebook, plain_console
 from attree.subject import Subject
+from attree.subject.diagnose import follows_all_nodes
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
 SHOWN_EDGES = 8
+SHOWN_NODES = 5
+SHOWN_PAIRS = 3
 DRAWN_EDGES = 60
 CAPTION_WIDTH = 60
 
@@ -118,7 +124,37 @@ class TargetExplanation:
     @property
     def sentence(self) -> str:
         """The explanation in one sentence: the prediction, and the prediction without the strongest edge."""
-        return sentence_of(self.evaluation, self.subject, self.edges, self.protocol)
+        sentence = sentence_of(self.evaluation, self.subject, self.edges, self.protocol)
+        if not self.edges and follows_all_nodes(self.subject) and self.nodes:
+            return sentence.replace(
+                NO_EDGE, f"No edge reaches it; of the nodes that it reads, {self.nodes[0].name} is first."
+            )
+        return sentence
+
+    @cached_property
+    def nodes(self) -> list[NodeScore]:
+        """The nodes that the prediction reads, by descending size of the score; measured when they are first read.
+
+        The score is the method's own (GAtt, Uniform, Structure: how much of the walk ends in the node), or else the
+        effect: the drop in the probability when all messages of the node are removed.
+        """
+        method = self.evaluation.settings[self.method]
+        made = METHODS[self.method].make() if self.method in METHODS else None
+        if isinstance(made, FlowMethod) and method.get("skips", "ignore") != "ignore":
+            made = type(made)(skips=method["skips"])
+        protocol = resolve_protocol(self.protocol, self.subject.model)
+        return nodes_of_target(self.subject, self.target, made, protocol, self._node_name)
+
+    def global_pairs(self, k: int = 10) -> GlobalPairs | None:
+        """Return the strongest pairs of attention over all nodes beyond the edges, and attention by hop distance.
+
+        Args:
+            k: Number of pairs.
+
+        Returns:
+            The pairs; None if the model does not attend over all nodes.
+        """
+        return global_pairs(self.subject, self.target, expect_int(k, "k", 1))
 
     def __str__(self) -> str:
         return "\n".join([self.sentence, *self._lines()])
@@ -150,7 +186,30 @@ class TargetExplanation:
         attention = self.evaluation.attention
         attends = attention is None or attention.has_attention
         paths = [str(path) for path in self.paths()] if shown and attends else []
-        return [*lines, f"strongest paths: {'; '.join(paths)}"] if paths else lines
+        lines = [*lines, f"strongest paths: {'; '.join(paths)}"] if paths else lines
+        return [*lines, *self._node_lines()] if follows_all_nodes(self.subject) else lines
+
+    def _node_lines(self) -> list[str]:
+        """Return the first nodes, the strongest pairs beyond the edges, and attention by hop distance."""
+        shown = self.nodes[:SHOWN_NODES]
+        width = max((len(node.name) for node in shown), default=4)
+        label = self.evaluation.labels.get(self.method, self.method)
+        lines = [f"{'node':<{width}}  {label:>12}  {'effect':>10}"] if shown else []
+        lines += [f"{node.name:<{width}}  {node.score:>12.3g}  {node.effect:>+10.3g}" for node in shown]
+        pairs = self.global_pairs(SHOWN_PAIRS)
+        if pairs is None:
+            return lines
+        named = [
+            f"{self._node_name(query)} reads {self._node_name(key)} ({score:.2g})"
+            for query, key, score in zip(pairs.query.tolist(), pairs.key.tolist(), pairs.score.tolist(), strict=True)
+        ]
+        if named:
+            lines.append(f"strongest attention beyond the edges: {'; '.join(named)}")
+        shares = [
+            f"{'no path' if hop < 0 else hop}: {share:.0%}"
+            for hop, share in zip(pairs.hops.tolist(), pairs.share.tolist(), strict=True)
+        ]
+        return [*lines, f"attention over all nodes by hops: {', '.join(shares)}"]
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -313,6 +372,10 @@ class TargetExplanation:
 
         first = self.evaluation.about.first_nodes
         return 0 if first is None or self.subject.level != "graph" else int(first[0])
+
+    def _node_name(self, node: int) -> str:
+        names = self.evaluation.about.node_names
+        return str(node - self._first_node) if names is None else str(names[node])
 
     def _edge_name(self, source: int, destination: int) -> str:
         names, begin = self.evaluation.about.node_names, self._first_node

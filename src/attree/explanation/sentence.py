@@ -14,6 +14,9 @@ REDUCED = {"removal": "Without {edge}", "weight": "With no attention on {edge}"}
 """Start of the sentence about a reduced edge, by protocol; for other protocols it contains their name."""
 
 
+NO_EDGE = "No edge reaches it."
+
+
 @dataclass(frozen=True)
 class EdgeEffect:
     """One edge of an explanation.
@@ -70,7 +73,7 @@ def sentence_of(evaluation: Evaluation, subject: Subject, edges: Sequence[EdgeEf
     prediction = f"The network predicts {named} ({percent(float(best.values))}{truly})."
     edge = _strongest(edges)
     if edge is None:
-        return f"{prediction} No edge reaches it."
+        return f"{prediction} {NO_EDGE}"
     reduced = _reduced(protocol, edge) + (", which speaks against it," if edge.effect < 0 else "")
     if edge.predicted is None or edge.probability is None:
         return f"{prediction} {reduced} its probability would be {percent(float(best.values) - edge.effect)}."

@@ -2,11 +2,13 @@
 
 from attree.models.attention_net import GAT, AttentionNet, GATv2, SuperGAT
 from attree.models.classifier import Classifier, GraphClassifier, HeteroClassifier, NodeClassifier
+from attree.models.graph_transformers import GPS, SGFormer
 from attree.models.hetero_net import HGT, HeteroGAT
 from attree.models.link_predictor import LinkPredictor
 
 __all__ = [
     "GAT",
+    "GPS",
     "HGT",
     "AttentionNet",
     "Classifier",
@@ -16,5 +18,6 @@ __all__ = [
     "HeteroGAT",
     "LinkPredictor",
     "NodeClassifier",
+    "SGFormer",
     "SuperGAT",
 ]
