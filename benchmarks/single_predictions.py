@@ -1,17 +1,21 @@
 """Does attention explain single predictions? The paper's networks, pooled as the paper does it and within targets.
 
-    nice -n 15 python benchmarks/single_predictions.py --folder logs/single_predictions     measure, then the tables
-    python benchmarks/single_predictions.py --folder logs/single_predictions --tables       tables and figure alone
+    nice -n 15 python benchmarks/single_predictions.py            measure, then write the tables and the figure
+    python benchmarks/single_predictions.py --tables              tables and figure alone, from docs/single_predictions.csv
 
 Every network of the paper, and GATv2 and SuperGAT where the paper has none, is trained by the paper's recipe with three
 seeds. The 100 nodes that the authors explain (MUTAG: all test graphs) are explained by GAtt, AvgAtt, Uniform, the exact
-effect of deleting an edge, and the attention gradient. Every network is one file in the folder, so a stopped command
-goes on where it was. The tables need these files; the numbers behind them are in docs/single_predictions.csv:
+effect of deleting an edge, and the attention gradient. Every network is one file in `--folder`, so a stopped command
+goes on where it was. The numbers of all of them are in docs/single_predictions.csv, one row per network, protocol and
+method:
 
 - pooled: Pearson's correlation of scores and effects over the pairs of all targets, as the paper prints it.
-- within: the same over the edges of each target, as the mean over targets.
-- size: pooled correlation of a score that knows only how many edges the target has: 1 / number.
+- within: the same over the edges of each target, as the mean over targets; `within_low`, `within_high`: 95 % interval.
+- minus_uniform, minus_avgatt: GAtt's `within` minus that of the two, with the ends of the interval.
 - between: the share of the pooled covariance that is between targets, not between the edges of one target.
+- size: pooled correlation of a score that knows only how many edges the target has: 1 / number.
+- strongest: the effect of a target's strongest edge, median; with_effect: targets with an effect.
+- truth: AUROC of the true edges.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import math
 import time
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -46,7 +51,15 @@ METHODS = ("gatt", "avgatt", "uniform", "occlusion", "attention_gradient")
 PROTOCOLS = ("removal", "weight", "coefficient")
 MODELS = ("GAT", "GATv2", "SuperGAT-MX")
 FIRST = ("Cora", "Texas", "Infection", "MUTAG", "BA-Shapes", "CiteSeer", "Wisconsin", "Cornell")
-CSV, FIGURE = Path("docs/single_predictions.csv"), Path("docs/figures/single_predictions.png")
+CSV, FIGURE = Path("docs/single_predictions.csv"), Path("docs/images/single_predictions.png")
+LABELS = {
+    "gatt": "GAtt",
+    "avgatt": "AvgAtt",
+    "uniform": "Uniform",
+    "attention_gradient": "Attention gradient",
+    "occlusion": "Occlusion",
+}
+COLOURS = {"gatt": "#0072b2", "avgatt": "#e69f00", "uniform": "#7f7f7f", "attention_gradient": "#009e73"}
 
 # The paper has no SuperGAT on these datasets and no other network than GAT on MUTAG: settings of their neighbours.
 for dataset, layers in product(("CiteSeer", "PubMed", "Cornell", "Texas", "Wisconsin"), (2, 3)):
@@ -58,13 +71,16 @@ for model in ("GATv2", "SuperGAT"):
 def all_nets(seeds: int, with_arxiv: bool) -> Iterator[Net]:
     """Every network, the cheap and telling ones first: a stopped study has one seed of all before a second of some."""
     for seed in range(seeds):
-        for dataset, layers, model in product(FIRST, (2, 3), MODELS):
-            if (dataset, layers) != ("MUTAG", 2):
-                yield Net(dataset, model, layers, seed)
-    for seed, layers, model in product(range(seeds), (2, 3), MODELS):
-        yield Net("PubMed", model, layers, seed)
+        nets = [Net(dataset, model, layers, seed) for dataset, layers, model in product(FIRST, (2, 3), MODELS)]
+        yield from sorted((net for net in nets if (net.dataset, net.layers) != ("MUTAG", 2)), key=is_slow)
+    for models, layers, seed in product((MODELS[:2], MODELS[2:]), (2, 3), range(seeds)):
+        yield from (Net("PubMed", model, layers, seed) for model in models)
     if with_arxiv:
         yield from (Net("Arxiv", model, layers) for layers, model in product((2, 3), MODELS[:2]))
+
+
+def is_slow(net: Net) -> bool:
+    return net.dataset == "CiteSeer"  # 3,703 features
 
 
 def measure(net: Net, root: str, path: Path) -> None:
@@ -86,6 +102,7 @@ def measure(net: Net, root: str, path: Path) -> None:
     about = {
         "accuracy": accuracy,
         "targets": result.num_targets,
+        "population": result.population,
         "truth": {
             name: [result.metrics[name], *result.intervals[name]] for name in truth_names if name in result.metrics
         },
@@ -114,36 +131,126 @@ def between_targets(scores: Tensor, effects: Tensor, owner: Tensor) -> float:
 
 def rows_of(net: Net, path: Path) -> Iterator[dict[str, object]]:
     pairs, about = read(path)
-    certainty = influences_of({}, pairs, None, ())
+    certainty = influences_of({}, pairs, None, (), population=about["population"])
     owner, counts = pairs.owner, pairs.owner.bincount(minlength=about["targets"])
     for protocol, (effects, _, _) in pairs.deltas.items():
         strongest = strongest_effects(effects, owner, about["targets"])
-        sizes = {
-            "size": float(pearson(1.0 / counts[owner], effects)),
-            "strongest": float(strongest.quantile(0.5)),
-            "with_effect": int((strongest > 0).sum()),
-        }
+        name_of = partial(MetricName, statistic=WITHIN, protocol=protocol)
+        within = {method: certainty.influences[str(name_of(method))] for method in METHODS}
         for method, scores in pairs.scores.items():
+            low, high = interval_of(within[method])
             row: dict[str, object] = {
                 "dataset": net.dataset, "net": net.model, "layers": net.layers, "seed": net.seed,
                 "accuracy": about["accuracy"], "protocol": protocol, "method": method,
+                "pooled": float(pearson(scores, effects)),
+                "within": within[method].value, "within_low": low, "within_high": high,
             }  # fmt: skip
-            for name, statistic in (("pooled", "pc_pearson"), ("within", WITHIN)):
-                influence = certainty.influences[str(MetricName(method, statistic, protocol))]
-                low, high = interval_of(influence)
-                row |= {name: influence.value, f"{name}_low": low, f"{name}_high": high}
-            row |= {"between": between_targets(scores, effects, owner), **sizes}
-            row["truth"] = about["truth"].get(str(MetricName(method, TRUTH)), [math.nan])[0]
+            for other in ("uniform", "avgatt") if method == "gatt" else ():
+                value = within["gatt"].value - within[other].value
+                difference = certainty.contrast(name_of("gatt"), name_of(other))
+                row |= {f"minus_{other}": value}
+                row |= zip((f"minus_{other}_low", f"minus_{other}_high"), interval_of(difference), strict=True)
+            row |= {
+                "between": between_targets(scores, effects, owner),
+                "size": float(pearson(1.0 / counts[owner], effects)),
+                "strongest": float(strongest.quantile(0.5)),
+                "with_effect": int((strongest > 0).sum()),
+                "truth": about["truth"].get(str(MetricName(method, TRUTH)), [math.nan])[0],
+            }
             yield row
 
 
-def summarize(nets: list[Net], folder: Path) -> pd.DataFrame:
-    """The numbers of all measured networks, also written to docs."""
+def summarize(nets: list[Net], folder: Path) -> None:
+    """Write the numbers of all measured networks to docs."""
     paths = {net: file_of(net, folder) for net in nets}
     rows = [row for net, path in paths.items() if path.with_suffix(".json").exists() for row in rows_of(net, path)]
-    table = pd.DataFrame(rows)
-    table.round(4).to_csv(CSV, index=False)
-    return table
+    pd.DataFrame(rows).round(3).to_csv(CSV, index=False)
+
+
+def show(table: pd.DataFrame) -> None:
+    """Print the tables of docs/trust.md (by dataset) and docs/reproduction.md (by network) in Markdown."""
+    for protocol in PROTOCOLS:
+        of_protocol = table[table["protocol"] == protocol]
+        print(f"\n## Under `{protocol}`, by dataset: pooled / within\n")
+        means = of_protocol.groupby(["dataset", "method"], sort=False)[["pooled", "within", "size", "strongest"]].mean()
+        print("| dataset | " + " | ".join(LABELS.values()) + " | size alone | strongest edge |")
+        print("|---|" + "---:|" * (len(LABELS) + 2))
+        for dataset in dict.fromkeys(of_protocol["dataset"]):
+            cells = [both(means.loc[(dataset, method)]) for method in LABELS]
+            size, strongest = means.loc[(dataset, "gatt"), ["size", "strongest"]]
+            print(f"| {dataset} | {' | '.join(cells)} | {signed(size)} | {strongest:.2g} |")
+    for protocol in PROTOCOLS:
+        print(f"\n## Under `{protocol}`: networks in which GAtt is better / worse / neither\n")
+        gatt = table[(table["protocol"] == protocol) & (table["method"] == "gatt")]
+        print(
+            "| dataset | networks | AvgAtt: pooled above | AvgAtt: within | Uniform: pooled above | Uniform: within |"
+        )
+        print("|---|---:|---:|---:|---:|---:|")
+        for dataset, rows in [*gatt.groupby("dataset", sort=False), ("all", gatt)]:
+            cells = []
+            for other in ("avgatt", "uniform"):
+                same = table[(table["protocol"] == protocol) & (table["method"] == other)].loc[
+                    lambda t: t.index.notna()
+                ]
+                keys = ["dataset", "net", "layers", "seed"]
+                pooled = rows.merge(same, on=keys, suffixes=("", "_other"))
+                cells.append(str(int((pooled["pooled"] > pooled["pooled_other"]).sum())))
+                better = int((rows[f"minus_{other}_low"] > 0).sum())
+                worse = int((rows[f"minus_{other}_high"] < 0).sum())
+                cells.append(f"{better} / {worse} / {len(rows) - better - worse}")
+            print(f"| {dataset} | {len(rows)} | {' | '.join(cells)} |")
+    print(
+        "\n## By network, means over seeds: pooled / within (lowest and highest end of the intervals)\n"
+    )
+    print("| dataset, network | protocol | " + " | ".join(LABELS[name] for name in COLOURS) + " |")
+    print("|---|---|" + "---:|" * len(COLOURS))
+    keys = ["dataset", "net", "layers", "protocol"]
+    for (dataset, net, layers, protocol), rows in table.groupby(keys, sort=False):
+        cells = []
+        for method in COLOURS:
+            of_method = rows[rows["method"] == method]
+            low, high = of_method["within_low"].min(), of_method["within_high"].max()
+            ends = "" if of_method["within_low"].isna().any() else f" ({signed(low)} to {signed(high)})"
+            cells.append(f"{both(of_method[['pooled', 'within']].mean())}{ends}")
+        print(f"| {dataset}, {net} {layers} | `{protocol}` | {' | '.join(cells)} |")
+
+
+def both(means: pd.Series) -> str:
+    return f"{signed(means['pooled'])} / {signed(means['within'])}"
+
+
+def signed(value: float) -> str:
+    return f"{value:.2f}".replace("-0.00", "0.00")
+
+
+def draw(table: pd.DataFrame) -> None:
+    """Draw pooled and within for each method, dataset and protocol: a line from one to the other."""
+    from matplotlib.figure import Figure
+
+    names = list(dict.fromkeys(table["dataset"]))[::-1]
+    figure = Figure(figsize=(10, 5.6), layout="constrained")
+    axes = figure.subplots(1, 2, sharex=True, sharey=True)
+    means = table.groupby(["protocol", "dataset", "method"])[["pooled", "within"]].mean()
+    for axis, protocol, title in zip(
+        axes, ("removal", "weight"), ("Edge deleted (removal)", "Weight set to 0 (weight)"), strict=True
+    ):
+        for place, (method, colour) in enumerate(COLOURS.items()):
+            heights = np.arange(len(names)) + 0.27 - 0.18 * place
+            pooled, within = (np.array([means.loc[(protocol, name, method), column] for name in names])
+                              for column in ("pooled", "within"))  # fmt: skip
+            axis.hlines(heights, pooled, within, color=colour, linewidth=1.2)
+            axis.scatter(pooled, heights, s=26, facecolors="white", edgecolors=colour, zorder=3)
+            axis.scatter(within, heights, s=26, color=colour, zorder=4, label=LABELS[method])
+        for height in range(len(names) - 1):
+            axis.axhline(height + 0.5, color="#dddddd", linewidth=0.6)
+        axis.axvline(0, color="#999999", linewidth=0.8)
+        axis.set_title(title)
+        axis.set_xlabel("correlation with effects: pooled (empty), within targets (filled)")
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].set_yticks(range(len(names)), names)
+    axes[0].set_xlim(-0.45, 1.02)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
+    figure.savefig(FIGURE, dpi=150)
 
 
 def file_of(net: Net, folder: Path) -> Path:
@@ -167,7 +274,11 @@ def main() -> None:
         if not path.with_suffix(".json").exists():  # written last
             measure(net, arguments.data, path)
             print(f"{net}: {json.loads(path.with_suffix('.json').read_text())['seconds']:.0f} s", flush=True)
-    summarize(nets, arguments.folder)
+    if not arguments.tables:
+        summarize(nets, arguments.folder)
+    table = pd.read_csv(CSV)
+    show(table)
+    draw(table)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from attree.attention import capture_attention
     from attree.attribution import AvgAttExplainer, GAtt, GAttAvgExplainer, GAttExplainer, GAttSimExplainer
     from attree.callbacks import ExplainCallback
-    from attree.evaluation import attention_tests, evaluate
+    from attree.evaluation import attention_tests, evaluate, stability
     from attree.explanation import explain
     from attree.faithfulness import AttentionGradient, Occlusion, OcclusionExplainer, reduce_attention
     from attree.penalties import AttentionPenaltyCallback
@@ -35,6 +35,7 @@ __all__ = [
     "explain",
     "load_run",
     "reduce_attention",
+    "stability",
 ]
 
 _HOMES = {
@@ -49,6 +50,7 @@ _HOMES = {
     "explain": "explanation",
     "load_run": "runs",
     "reduce_attention": "faithfulness",
+    "stability": "evaluation",
 }
 """The subpackage of each name; all other names are in `attree.attribution`."""
 

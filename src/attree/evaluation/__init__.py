@@ -11,6 +11,7 @@ from attree.evaluation.evaluate import evaluate
 from attree.evaluation.evaluator import Evaluator
 from attree.evaluation.names import MetricName
 from attree.evaluation.result import Evaluation
+from attree.evaluation.stability import Stability, stability
 from attree.source import TargetLabels
 
 __all__ = [
@@ -19,7 +20,9 @@ __all__ = [
     "EvaluationConfig",
     "Evaluator",
     "MetricName",
+    "Stability",
     "TargetLabels",
     "attention_tests",
     "evaluate",
+    "stability",
 ]

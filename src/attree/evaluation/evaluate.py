@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -15,6 +18,7 @@ from attree.errors import ArgumentError, expect, expect_instance
 from attree.evaluation.config import EvaluationConfig
 from attree.evaluation.evaluator import Evaluator
 from attree.evaluation.result import Evaluation
+from attree.evaluation.stability import evaluated_peers, stability_of
 from attree.faithfulness import DEFAULT_PROTOCOLS, Protocols
 from attree.faithfulness.reduction import Progress
 from attree.io.terminal import LateBar
@@ -47,6 +51,7 @@ def evaluate(
     return_type: ReturnType | None = None,
     label: int | None = None,
     sets: bool = False,
+    models: Sequence[nn.Module | str | Path] = (),
     random_draws: int = RANDOM_DRAWS,
     seed: int = SEED,
     progress: Progress | None = None,
@@ -83,6 +88,8 @@ def evaluate(
         sets: Also measure sets of edges: fidelity+ and -, characterization score, unfaithfulness, areas under deletion
             and insertion curves, sparsity and, with ground truth, precision and Jaccard. This takes several times as
             long as all other measurements.
+        models: The same network trained with other seeds, or folders of runs of `attree fit`: the verdict then says
+            whether their explanations agree (`attree.stability`).
         random_draws: Number of draws that the statistics of random methods are averaged over.
         seed: Seed of the drawn targets and of random methods.
         progress: Called as `progress(done, total)`, in numbers of pairs, after each chunk of reductions. None shows a
@@ -105,7 +112,7 @@ def evaluate(
         from attree.evaluation.disk_subjects import DiskSubjects, check_plain
         from attree.evaluation.on_disk import evaluate_on_disk
 
-        check_plain(truth=truth, level=level, readout=readout, node_type=node_type)
+        check_plain(truth=truth, level=level, readout=readout, node_type=node_type, models=models or None)
         config = EvaluationConfig(methods, protocols, random_draws=random_draws, seed=seed, sets=sets)
         subjects = DiskSubjects(model, data, call=call, mode=mode, return_type=return_type, label=label)
         return evaluate_on_disk(subjects, targets, num_targets, config, progress)
@@ -115,7 +122,10 @@ def evaluate(
     check_defined(explained.subject, explained.targets)
     evaluator = Evaluator(explained.subject, explained.targets, config, explained.truth, labels=explained.labels)
     with closing(LateBar(REDUCING)) as bar:
-        return evaluator.evaluate(bar.update if progress is None else progress)
+        result = evaluator.evaluate(bar.update if progress is None else progress)
+    if not (models and result.reductions):
+        return result
+    return replace(result, stability=stability_of([result, *evaluated_peers(models, explained, reading, config)]))
 
 
 def check_defined(subject: Subject, targets: Tensor) -> None:

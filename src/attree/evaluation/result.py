@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from attree.evaluation.stability import Stability
     from attree.explanation import TargetExplanation
 
 METRICS_FILE, METHODS_FILE, ARRAYS_FILE = "metrics.json", "methods.json", "evaluation.npz"
@@ -64,6 +65,7 @@ class Evaluation(Measurements):
         attention: The model's attention.
         roots: Root nodes of the targets' computation trees.
         truth: True edges of the nodes that have some.
+        stability: How much explanations agree with those of other models, if some were given.
         stored: Intervals that were read from a file.
         stored_level: The level of the verdict's comparisons that was read from a file.
     """
@@ -78,6 +80,7 @@ class Evaluation(Measurements):
     attention: Attention | None = None
     roots: Roots | None = None
     truth: GroundTruth | None = None
+    stability: Stability | None = None
     stored: dict[str, Interval] = field(default_factory=dict)
     stored_level: float | None = None
 

@@ -243,6 +243,12 @@ def _saturated(evaluation: Evaluation) -> Iterator[str]:
         )
 
 
+def _stability(evaluation: Evaluation) -> Iterator[str]:
+    """Say how much explanations agree with those of other models, if other models were given."""
+    if evaluation.stability is not None:
+        yield evaluation.stability.sentence
+
+
 def _few(evaluation: Evaluation) -> Iterator[str]:
     targets = evaluation.num_targets
     if targets < FEW_TARGETS and not evaluation.is_exact:
@@ -305,6 +311,7 @@ RULES: tuple[Rule, ...] = (
     Rule("truth", "What finds the true edges?", _truth),
     Rule("unseen", "What does attention not see?", _unseen, is_caution=True),
     Rule("saturated", "Is the model too sure of itself for single edges to matter?", _saturated, is_caution=True),
+    Rule("stability", "Does the same network, trained again, have the same explanations?", _stability, is_caution=True),
     Rule("few", "Are there enough targets?", _few, is_caution=True),
     Rule("uncertain", "What is too uncertain to say?", _uncertain),
 )
