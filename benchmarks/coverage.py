@@ -178,7 +178,7 @@ def false_statements(whole: Population, size: int, samples: int) -> tuple[float,
         noises = torch.randn(EQUALS, base.numel(), generator=generator, dtype=torch.float64)[:, : len(pairs.owner)]
         equal = {str(place): scores["gatt"] + noise * base.std() for place, noise in enumerate(noises)}
         comparisons, bests = compared(equal, pairs, size)
-        denied += any(is_certain(difference, comparisons) for difference in comparisons)
+        denied += any_is_certain(comparisons, comparisons)
         denied_by_best += any(loses_to_best(influences) for influences in bests)
         coin = torch.rand(size, generator=generator)[pairs.owner] < 0.5
         exchanged = {
@@ -187,7 +187,7 @@ def false_statements(whole: Population, size: int, samples: int) -> tuple[float,
         }
         comparisons, _ = compared(exchanged | {name: scores[name] for name in METHODS[1:]}, pairs, size)
         of_both = [comparisons[0], comparisons[len(comparisons) // len(PROTOCOLS)]]  # GAtt and Uniform come first
-        false_more += any(is_certain(difference, comparisons) for difference in of_both)
+        false_more += any_is_certain(of_both, comparisons)
         bounds.append(bound(joint_level(comparisons)))
     bonferroni = bound(1 - 0.05 / len(comparisons))
     return denied / samples, denied_by_best / samples, false_more / samples, float(np.mean(bounds)), bonferroni
@@ -206,10 +206,11 @@ def compared(scores: dict[str, Tensor], pairs: PairColumns, size: int) -> tuple[
     return comparisons, by_protocol
 
 
-def is_certain(difference: Influence, comparisons: list[Influence]) -> bool:
-    with_interval = [other for other in comparisons if not math.isnan(interval_of(other)[0])]
-    low, high = interval_of(difference, joint_level(with_interval))
-    return low > 0 or high < 0
+def any_is_certain(differences: list[Influence], comparisons: list[Influence]) -> bool:
+    """Whether a verdict with these comparisons says that one of the differences is not 0."""
+    level = joint_level(other for other in comparisons if not math.isnan(interval_of(other)[0]))
+    ends = [interval_of(difference, level) for difference in differences]
+    return any(low > 0 or high < 0 for low, high in ends)
 
 
 def loses_to_best(influences: list[Influence]) -> bool:

@@ -199,9 +199,7 @@ def show(table: pd.DataFrame) -> None:
                 worse = int((rows[f"minus_{other}_high"] < 0).sum())
                 cells.append(f"{better} / {worse} / {len(rows) - better - worse}")
             print(f"| {dataset} | {len(rows)} | {' | '.join(cells)} |")
-    print(
-        "\n## By network, means over seeds: pooled / within (lowest and highest end of the intervals)\n"
-    )
+    print("\n## By network, means over seeds: pooled / within (lowest and highest end of the intervals)\n")
     print("| dataset, network | protocol | " + " | ".join(LABELS[name] for name in COLOURS) + " |")
     print("|---|---|" + "---:|" * len(COLOURS))
     keys = ["dataset", "net", "layers", "protocol"]

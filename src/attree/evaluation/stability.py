@@ -26,7 +26,7 @@ from attree.evaluation.names import WITHIN, MetricName
 from attree.evaluation.result import Evaluation
 from attree.faithfulness import ReductionProtocol
 from attree.metrics.functional import pearson, pearson_by_target
-from attree.metrics.functional.within import unit_deviations
+from attree.metrics.functional.within import deviations_by_target
 from attree.source import ExplainedModel, Reading, explained_by_user
 from attree.subject import Head, Subject
 from attree.subject.binding import Call
@@ -106,7 +106,9 @@ class Stability:
 
     def __str__(self) -> str:
         head = f"{self.num_models} models, {self.num_targets} targets, effects under `{self.protocol}`"
-        same = "" if math.isnan(self.same_prediction) else f"; all predict the same class for {self.same_prediction:.0%}"
+        same = (
+            "" if math.isnan(self.same_prediction) else f"; all predict the same class for {self.same_prediction:.0%}"
+        )
         return f"{head}{same}\n{self.to_pandas().round(2).to_string()}\n{self.sentence}"
 
 
@@ -215,7 +217,7 @@ def stability_of(results: Sequence[Evaluation], kept: Mapping[str, float] | None
         name = str(MetricName(method, WITHIN, protocol))
         alone[method] = _mean([result.metrics[name] for result in results])
         owner, count = first.pairs.owner, len(first.targets)
-        mean = torch.stack([unit_deviations(column.double(), owner, count)[0] for column in scores]).mean(dim=0)
+        mean = torch.stack([deviations_by_target(column.double(), owner, count)[0] for column in scores]).mean(dim=0)
         averaged[method] = _mean([float(_by_target(first, mean, effect).nanmean()) for effect in effects])
     return Stability(
         agreement,
@@ -265,7 +267,7 @@ def model_list(models: Sequence[nn.Module | str | Path]) -> list[nn.Module]:
 
 
 def _mean_of_pairs(result: Evaluation, columns: Sequence[Tensor]) -> float:
-    """Return the mean correlation within targets of every two columns; targets that are constant in one do not count."""
+    """Return the mean correlation within targets of every two columns; those that are constant in one do not count."""
     # A correlation with a constant is NaN in one order, and 0 in the other.
     both = [(_by_target(result, x, y) + _by_target(result, y, x)) / 2 for x, y in combinations(columns, 2)]
     return _mean([float(values.nanmean()) for values in both])

@@ -43,7 +43,7 @@ def pearson_by_target(scores: Tensor, effects: Tensor, owner: Tensor, num_target
     owner = owner.to(x.device)
     if not bool(x.isfinite().all() and y.isfinite().all()):
         return x.new_full((num_targets,), torch.nan)
-    (a, is_flat), (b, is_even) = (unit_deviations(column, owner, num_targets) for column in (x, y))
+    (a, is_flat), (b, is_even) = (deviations_by_target(column, owner, num_targets) for column in (x, y))
     correlation = x.new_zeros(num_targets).index_add_(0, owner, a * b).clamp_(-1.0, 1.0)
     return correlation.masked_fill(is_flat, 0.0).masked_fill(is_even, torch.nan)
 
@@ -74,7 +74,7 @@ def edges_of_effect(effects: Tensor, owner: Tensor, num_targets: int, mass: floa
     return needed.masked_fill(strongest_effects(effects, owner, num_targets) == 0, torch.nan)
 
 
-def unit_deviations(column: Tensor, owner: Tensor, num_targets: int) -> tuple[Tensor, Tensor]:
+def deviations_by_target(column: Tensor, owner: Tensor, num_targets: int) -> tuple[Tensor, Tensor]:
     """Return the deviations from each target's mean, of norm 1 in each target; and which targets are constant.
 
     Args:
