@@ -2,8 +2,8 @@
 
     python benchmarks/pooled_intervals.py [--data data] [--samples 300] [--draws 300]
 
-Populations as in benchmarks/coverage.py; a sample draws 20 or 100 targets with replacement. A cell is the lowest and the
-highest share of samples over three methods, two protocols, dPC and dNE.
+Populations as in benchmarks/coverage.py; a sample draws 20 or 100 targets with replacement. A cell is the lowest and
+the highest share of samples over three methods, two protocols, dPC and dNE.
 
 - influence: infinitesimal jackknife, t on Fisher's z with the effective number of targets (earlier versions of attree).
 - jackknife: exact jackknife over targets, t on Fisher's z. few: the same with as many degrees of freedom as targets
@@ -120,7 +120,7 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     print("| population, targets | " + " | ".join(WAYS) + " |\n|---|" + "---|" * len(WAYS))
-    for name in arguments.datasets:
+    for name in arguments.datasets.split(","):
         whole = population(name, arguments.data)
         for size in SIZES:
             by_way = shares(whole, size, arguments.samples, arguments.draws)

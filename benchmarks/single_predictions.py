@@ -1,7 +1,7 @@
 """Does attention explain single predictions? The paper's networks, pooled as the paper does it and within targets.
 
-    nice -n 15 python benchmarks/single_predictions.py            measure, then write the tables and the figure
-    python benchmarks/single_predictions.py --tables              tables and figure alone, from docs/single_predictions.csv
+    nice -n 15 python benchmarks/single_predictions.py     measure, then write the numbers, the tables and the figure
+    python benchmarks/single_predictions.py --tables       tables and figure alone, from the numbers
 
 Every network of the paper, and GATv2 and SuperGAT where the paper has none, is trained by the paper's recipe with three
 seeds. The 100 nodes that the authors explain (MUTAG: all test graphs) are explained by GAtt, AvgAtt, Uniform, the exact
