@@ -40,6 +40,7 @@ from attree.evaluation.certainty import Difference, PairColumns, influences_of
 from attree.evaluation.names import TRUTH, WITHIN, MetricName
 from attree.metrics.functional import auroc, faithfulness_statistics, interval_of, joint_level, pearson_by_target
 from attree.metrics.functional.influence import Influence, influence_on_mean
+from attree.metrics.functional.intervals import is_beyond_chance
 from attree.paper.net import Net, make_data, train
 from attree.tensors.ragged import expand, pointers
 
@@ -208,9 +209,10 @@ def compared(scores: dict[str, Tensor], pairs: PairColumns, size: int) -> tuple[
 
 def any_is_certain(differences: list[Influence], comparisons: list[Influence]) -> bool:
     """Whether a verdict with these comparisons says that one of the differences is not 0."""
-    level = joint_level(other for other in comparisons if not math.isnan(interval_of(other)[0]))
+    level = joint_level(comparisons)
     ends = [interval_of(difference, level) for difference in differences]
-    return any(low > 0 or high < 0 for low, high in ends)
+    is_large = any(is_beyond_chance(difference, level) for difference in differences)
+    return is_large or any(low > 0 or high < 0 for low, high in ends)
 
 
 def loses_to_best(influences: list[Influence]) -> bool:

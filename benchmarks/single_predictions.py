@@ -177,8 +177,8 @@ def show(table: pd.DataFrame) -> None:
         print("|---|" + "---:|" * (len(LABELS) + 2))
         for dataset in dict.fromkeys(of_protocol["dataset"]):
             cells = [both(means.loc[(dataset, method)]) for method in LABELS]
-            size, strongest = means.loc[(dataset, "gatt"), ["size", "strongest"]]
-            print(f"| {dataset} | {' | '.join(cells)} | {signed(size)} | {strongest:.2g} |")
+            gatt = means.loc[(dataset, "gatt")]
+            print(f"| {dataset} | {' | '.join(cells)} | {signed(gatt['size'])} | {gatt['strongest']:.2g} |")
     for protocol in PROTOCOLS:
         print(f"\n## Under `{protocol}`: networks in which GAtt is better / worse / neither\n")
         gatt = table[(table["protocol"] == protocol) & (table["method"] == "gatt")]
@@ -203,7 +203,8 @@ def show(table: pd.DataFrame) -> None:
     print("| dataset, network | protocol | " + " | ".join(LABELS[name] for name in COLOURS) + " |")
     print("|---|---|" + "---:|" * len(COLOURS))
     keys = ["dataset", "net", "layers", "protocol"]
-    for (dataset, net, layers, protocol), rows in table.groupby(keys, sort=False):
+    for key, rows in table.groupby(keys, sort=False):
+        dataset, net, layers, protocol = map(str, key)
         cells = []
         for method in COLOURS:
             of_method = rows[rows["method"] == method]

@@ -15,7 +15,7 @@ from attree.errors import ArgumentError
 from attree.metrics.functional import Ranking, faithfulness_influences, faithfulness_statistics, interval_of
 from attree.metrics.functional.concordance import concordance_by_point
 from attree.metrics.functional.influence import Influence, influence_on_mean
-from attree.metrics.functional.intervals import quantile
+from attree.metrics.functional.intervals import is_beyond_chance, quantile
 from helpers.influence import corrected, derivatives, interval
 
 # Sums of at most 10^7 terms of at most 1 in float64, divided by sums of the same size: errors stay below 10^7 * 2^-53.
@@ -94,6 +94,20 @@ def test_targets_drawn_from_finitely_many_say_more_of_them() -> None:
     whole = influence_on_mean(values).out_of(6)
     assert whole.error == 0
     assert whole.value == values.mean()
+
+
+def test_a_difference_with_too_few_targets_for_an_interval_is_certain_if_unseen_targets_cannot_turn_it() -> None:
+    """20 targets miss a share of 1 - 0.05 ** (1 / 20) with probability 0.05; with all of it at -2, the mean is 0."""
+    near_one = influence_on_mean(np.tile([0.9, 1.0], 10), "correlations")
+    unseen = 1 - 0.05 ** (1 / 20)
+    turning = 2 * unseen / (1 - unseen)
+    for shift, is_certain in ((1e-6, True), (-1e-6, False)):
+        half = stats.t.ppf(0.975, 19) * stats.sem(np.tile([0.9, 1.0], 10))
+        other = influence_on_mean(np.full(20, 0.95 - half - turning - shift), "correlations")
+        difference = near_one.minus(other)
+        assert math.isnan(interval_of(difference)[0])
+        assert is_beyond_chance(difference) == is_certain
+    assert not is_beyond_chance(influence_on_mean(np.tile([0.4, 0.5], 10), "correlations"))  # it has an interval
 
 
 def test_heavy_tails_widen_the_interval_of_many_targets() -> None:

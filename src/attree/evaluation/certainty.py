@@ -31,7 +31,7 @@ from attree.metrics.functional.influence import (
     influences_on,
     undefined,
 )
-from attree.metrics.functional.intervals import LEVEL, Interval, interval_of
+from attree.metrics.functional.intervals import LEVEL, Interval, interval_of, is_beyond_chance
 from attree.metrics.functional.ranking import Ranking
 from attree.metrics.functional.sets import characterization_score
 from attree.metrics.functional.within import pearson_by_target
@@ -97,7 +97,7 @@ class Difference:
         value: The difference.
         low: Lower end of its interval; NaN if it has none.
         high: Upper end of its interval.
-        is_large: Whether its size is beyond chance for any distribution over targets, also without an interval.
+        is_large: Whether it is beyond chance although there are too few targets for an interval.
     """
 
     value: float
@@ -152,16 +152,8 @@ class Certainty:
         influence = replace(self.contrast(first, second), value=value)
         if influence.error == 0:  # no target moves it, for instance because both scores are the same
             return Difference(value, value, value)
-        is_large = {first.statistic, second.statistic} == {WITHIN} and _is_beyond_chance(influence, level)
+        is_large = {first.statistic, second.statistic} == {WITHIN} and is_beyond_chance(influence, level)
         return Difference(value, *interval_of(influence, level), is_large)
-
-
-def _is_beyond_chance(influence: Influence, level: float) -> bool:
-    """Whether a mean of differences of correlations, which lie between -2 and 2, is beyond Hoeffding's bound.
-
-    The bound is wide, but it holds for every distribution, also for the skewed ones of few correlations near 1.
-    """
-    return influence.effective * influence.value**2 > 8 * math.log(2 / (1 - level))
 
 
 def influences_of(

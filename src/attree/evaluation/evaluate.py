@@ -125,7 +125,8 @@ def evaluate(
         result = evaluator.evaluate(bar.update if progress is None else progress)
     if not (models and result.reductions):
         return result
-    return replace(result, stability=stability_of([result, *evaluated_peers(models, explained, reading, config)]))
+    peers = evaluated_peers(models, explained, reading, config, evaluator.protocols[0])
+    return replace(result, stability=stability_of([result, *peers]))
 
 
 def check_defined(subject: Subject, targets: Tensor) -> None:

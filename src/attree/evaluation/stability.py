@@ -168,7 +168,7 @@ def stability(
     config = EvaluationConfig(methods, [protocol], seed=seed)
     reading = Reading(call, level, node_type, readout, Head(mode, return_type, label))
     explained = explained_by_user(first, data, targets, num_targets, reading, None, seed)
-    results = evaluated_peers([first, *others], explained, reading, config)
+    results = evaluated_peers([first, *others], explained, reading, config, protocol)
     kept = {}
     if kept_targets and type(explained.graph) is Data:
         again = _Again(first, explained.graph, explained.subject, reading, share)
@@ -180,17 +180,22 @@ def stability(
 
 
 def evaluated_peers(
-    models: Sequence[nn.Module | str | Path], explained: ExplainedModel, reading: Reading, config: EvaluationConfig
+    models: Sequence[nn.Module | str | Path],
+    explained: ExplainedModel,
+    reading: Reading,
+    config: EvaluationConfig,
+    protocol: str | ReductionProtocol,
 ) -> list[Evaluation]:
-    """Return the evaluations of other models on the same graph and targets, under the first protocol alone.
+    """Return the evaluations of other models on the same graph and targets under one protocol.
 
     Args:
         models: The models, or folders of their runs.
         explained: The model that they are compared with.
         reading: How the models are called.
-        config: The methods, protocols and seed.
+        config: The methods and the seed.
+        protocol: The protocol.
     """
-    same = replace(config, protocols=list(config.protocols)[:1], random_draws=1, intervals=False, sets=False)
+    same = replace(config, protocols=protocol, random_draws=1, intervals=False, sets=False)
     expect(explained.graph is not None, "data", "a graph or batch, to run other models on", "a Subject")
     graph = cast(Data, explained.graph)
     subjects = [reading.subject(model, graph) for model in model_list(models)]

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Self
 from attree.attribution import METHODS
 from attree.evaluation.certainty import Difference
 from attree.evaluation.names import TRUTH, WITHIN, MetricName
-from attree.metrics.functional.intervals import interval_of
 from attree.metrics.functional.simultaneous import joint_level
 
 if TYPE_CHECKING:
@@ -195,8 +194,7 @@ def compared_under_protocols(evaluation: Evaluation) -> str:
 def verdict_level(evaluation: Evaluation) -> float:
     """Return the level of each comparison at which all comparisons of a verdict hold together."""
     contrasts = (evaluation.certainty.contrast(*names) for names in comparisons_of(evaluation))
-    with_interval = [contrast for contrast in contrasts if not math.isnan(interval_of(contrast)[0])]
-    return joint_level(with_interval, 1 - SIGNIFICANCE)
+    return joint_level(contrasts, 1 - SIGNIFICANCE)
 
 
 def compared(

@@ -78,7 +78,7 @@ def _no_effect(evaluation: Evaluation) -> Iterator[str]:
     still = [name for name in evaluation.reductions if len(evaluation.pairs) and not _has_effect(evaluation, name)]
     if still:
         names = " and ".join(f"`{name}`" for name in still)
-        yield f"Under {names}, reducing any one edge changes no prediction at all: attention explains nothing here."
+        yield f"Under {names}, reducing any one edge changes no prediction at all: single edges explain nothing here."
 
 
 def _has_effect(evaluation: Evaluation, protocol: str) -> bool:

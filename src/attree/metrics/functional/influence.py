@@ -58,12 +58,14 @@ class Influence:
         by_target: Its corrected derivative by the weight of each target, [targets]. NaN if it has no interval.
         effective: How many targets of equal weight would decide it as evenly: with shares h of the pairs, 1 / sum h^2.
         scale: What it is.
+        is_enough: Whether the targets are enough for an interval.
     """
 
     value: float
     by_target: Floats
     effective: float
     scale: Scale = "mean"
+    is_enough: bool = True
 
     @property
     def error(self) -> float:
@@ -75,7 +77,8 @@ class Influence:
         effective = min(self.effective, other.effective)
         with np.errstate(invalid="ignore"):  # a single target decides both: the difference of infinities is undefined
             by_target = self.by_target - other.by_target
-        return Influence(self.value - other.value, by_target, effective)
+        is_enough = self.is_enough and other.is_enough
+        return Influence(self.value - other.value, by_target, effective, is_enough=is_enough)
 
     def out_of(self, population: int) -> Influence:
         """Return the influence when the targets are drawn, each at most once, from a finite number of targets.
@@ -110,12 +113,11 @@ def influence_on_mean(values: Floats, scale: Scale = "mean") -> Influence:
     if number == 0:
         return undefined(len(values))
     mean = float(values[counts].mean())
-    if scale == "correlations" and abs(mean) > NEAR_ONE and number < MANY_TARGETS:
-        return Influence(mean, np.full(len(values), math.nan), float(number), scale)
+    is_enough = not (scale == "correlations" and abs(mean) > NEAR_ONE and number < MANY_TARGETS)
     deviations = np.where(counts, values - mean, 0.0)
     # 1 / (number * (number - 1)) instead of 1 / number^2, as each value is its own share of the mean.
     by_target = deviations / math.sqrt(number * (number - 1)) if number > 1 else np.full(len(values), math.nan)
-    return Influence(mean, by_target, float(number), scale)
+    return Influence(mean, by_target, float(number), scale, is_enough)
 
 
 class TargetInfluence:

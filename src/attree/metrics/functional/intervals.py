@@ -45,7 +45,7 @@ def interval_of(influence: Influence, level: float = LEVEL) -> Interval:
     (-0.437, 6.437)
     """
     value, error = influence.value, influence.error
-    if not error > 0 or not math.isfinite(error) or influence.effective <= 1:
+    if not influence.is_enough or not _has_error(influence):
         return UNKNOWN
     half = quantile(_freedom(influence), level) * error
     if influence.scale in ("correlation", "correlations") and abs(value) < 1:
@@ -55,6 +55,28 @@ def interval_of(influence: Influence, level: float = LEVEL) -> Interval:
         middle, half = math.log(value / (1 - value)), half / (value * (1 - value))
         return _inverse_logit(middle - half), _inverse_logit(middle + half)
     return value - half, value + half
+
+
+def is_beyond_chance(influence: Influence, level: float = LEVEL) -> bool:
+    """Whether a difference of two means of correlations differs from 0 although it has too few targets for an interval.
+
+    Targets that differ from the measured ones may be rare. A share of targets that all of n targets miss with
+    probability 1 - level is taken to have the opposite difference, at its largest, 2. The rest have the nearest end of
+    Student's interval.
+
+    Args:
+        influence: The difference.
+        level: How often it holds.
+    """
+    if influence.is_enough or not _has_error(influence):
+        return False
+    unseen = 1 - (1 - level) ** (1 / influence.effective)
+    nearest = abs(influence.value) - quantile(_freedom(influence), level) * influence.error
+    return (1 - unseen) * nearest > 2 * unseen
+
+
+def _has_error(influence: Influence) -> bool:
+    return influence.error > 0 and math.isfinite(influence.error) and influence.effective > 1
 
 
 def quantile(freedom: float, level: float = LEVEL) -> float:
