@@ -150,16 +150,12 @@ def write_metrics(
         headline: What the verdict comes to, written first, under the key `headline`.
     """
     content: dict[str, Any] = {HEADLINE: headline} if headline else {}
-    content |= {name: _finite(value) for name, value in metrics.items()}
+    content |= metrics
     if intervals:
-        content[INTERVALS] = {name: [_finite(end) for end in ends] for name, ends in intervals.items()}
+        content[INTERVALS] = dict(intervals)
     if verdict:
         content[VERDICT] = list(verdict)
-    return write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return write_text(path, json.dumps(json_ready(content), indent=2, allow_nan=False) + "\n")
 
 
 def read_metrics(path: Path) -> dict[str, float]:
