@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from attree.data.counts import Counts
+from attree.data.checks import Counts
 from attree.data.ground_truth import GroundTruth
 
 if TYPE_CHECKING:

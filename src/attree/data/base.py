@@ -15,7 +15,7 @@ from lightning.pytorch import LightningDataModule
 from torch import nn
 from torch_geometric.data import Data, HeteroData
 
-from attree.data.counts import Counts, HeteroCounts
+from attree.data.checks import Counts, HeteroCounts
 from attree.data.ground_truth import GroundTruth
 from attree.data.splits import process_of, shard_mask
 from attree.errors import expect_path

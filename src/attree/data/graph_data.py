@@ -13,8 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 
 from attree.data.base import DatasetModule
-from attree.data.checks import check_graph, check_graph_labels
-from attree.data.counts import Counts
+from attree.data.checks import Counts, check_graph, check_graph_labels
 from attree.data.splits import EvaluationShard, TrainingShard, check_fractions, epoch_of, process_of
 from attree.errors import expect, expect_instance, expect_int, expect_list
 

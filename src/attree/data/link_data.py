@@ -10,8 +10,7 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import RandomLinkSplit
 
 from attree.data.base import DatasetModule, WholeGraph
-from attree.data.checks import check_graph
-from attree.data.counts import Counts
+from attree.data.checks import Counts, check_graph
 from attree.data.random_state import seeded_apart
 from attree.data.splits import check_fractions, process_of
 from attree.errors import expect_bool, expect_seed

@@ -17,13 +17,15 @@ from torch_geometric.typing import EdgeType
 from attree.data.base import WholeGraph, WholeGraphModule
 from attree.data.checks import (
     MASKS,
+    Counts,
+    HeteroCounts,
+    Widths,
     check_graph,
     check_hetero_graph,
     check_masks,
     check_node_labels,
     check_truth,
 )
-from attree.data.counts import Counts, HeteroCounts, Widths
 from attree.data.ground_truth import GroundTruth
 from attree.data.neighbor_sampling import check_num_neighbors, neighbor_loader
 from attree.data.splits import epoch_of, index_mask, process_of

@@ -9,7 +9,7 @@ import numpy as np
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
-from attree.data.counts import Counts
+from attree.data.checks import Counts
 from attree.data.datasets.third_party import open_dataset
 from attree.data.ground_truth import GroundTruth
 from attree.data.node_data import NodeDataModule

@@ -12,7 +12,7 @@ from torch.nn.functional import one_hot
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, degree, to_undirected
 
-from attree.data.counts import Counts
+from attree.data.checks import Counts
 from attree.data.datasets.array_files import Layout, load_authors
 from attree.data.ground_truth import GroundTruth
 from attree.data.node_data import NodeDataModule

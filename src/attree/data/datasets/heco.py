@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from attree.data.counts import HeteroCounts
+from attree.data.checks import HeteroCounts
 from attree.data.datasets.array_files import Layout, load_tensors
 from attree.data.ground_truth import GroundTruth
 from attree.data.node_data import HeteroDataModule

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from attree.data.counts import HeteroCounts
+from attree.data.checks import HeteroCounts
 from attree.data.ground_truth import GroundTruth
 from attree.data.node_data import HeteroDataModule, offsets
 from attree.data.splits import check_split_arguments, paper_masks, random_fraction

@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 from torch_geometric.data import Data
 
-from attree.data.counts import Counts
+from attree.data.checks import Counts
 from attree.data.datasets.array_files import Layout, load_tensors
 from attree.data.graph_data import GraphDataModule
 from attree.errors import expect

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from attree.data.counts import Counts
+from attree.data.checks import Counts
 from attree.data.datasets.array_files import Layout, load_authors
 from attree.data.ground_truth import GroundTruth
 from attree.data.node_data import NodeDataModule, stated_depth

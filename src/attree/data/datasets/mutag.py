@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch_geometric import datasets
 from torch_geometric.data import Data
 
-from attree.data.counts import Counts
+from attree.data.checks import Counts
 from attree.data.datasets.third_party import open_dataset
 from attree.data.graph_data import GraphDataModule
 

@@ -10,7 +10,7 @@ from torch_geometric import datasets
 from torch_geometric.data import Data
 from torch_geometric.transforms import NormalizeFeatures
 
-from attree.data.counts import Counts
+from attree.data.checks import Counts
 from attree.data.datasets.third_party import open_dataset
 from attree.data.ground_truth import GroundTruth
 from attree.data.link_data import LinkDataModule

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from torch_geometric import datasets
 from torch_geometric.data import Data
 
-from attree.data.counts import Counts
+from attree.data.checks import Counts
 from attree.data.datasets.third_party import open_dataset
 from attree.data.ground_truth import GroundTruth
 from attree.data.node_data import NodeDataModule
