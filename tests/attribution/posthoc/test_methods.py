@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -367,3 +368,12 @@ def test_refused_without_a_model() -> None:
 def test_arguments_are_checked(make: Any, argument: str) -> None:
     with pytest.raises(AttreeError, match=f"`{argument}`"):
         make()
+
+
+def test_one_subject_in_several_threads() -> None:
+    subject = Subject.of(randomize(GAT(5, 3, 4, heads=2), 1), X, EDGES)
+    methods = [Saliency(), GuidedBackprop(), IntegratedGradients(steps=5)] * 4
+    alone = [method.attribute(subject).scores for method in methods]
+    with ThreadPoolExecutor(len(methods)) as threads:
+        together = list(threads.map(lambda method: method.attribute(subject).scores, methods))
+    assert all(torch.equal(*pair) for pair in zip(alone, together, strict=True))

@@ -20,7 +20,7 @@ from torch_geometric.nn import GATConv, GATv2Conv, HANConv, HGTConv, Transformer
 
 import attree
 from attree.attribution import METHODS, GNNExplainer, GuidedBackprop, IntegratedGradients, Saliency, strongest_paths
-from attree.attribution.posthoc import TargetCopies, frozen_model, masked_run
+from attree.attribution.posthoc import TargetCopies, frozen_subject, masked_run
 from attree.errors import UnsupportedModelError
 from attree.faithfulness import AttentionGradient, Occlusion, ReductionProtocol
 from attree.subject import Head, Subject
@@ -183,8 +183,8 @@ def test_what_pyg_computes_through_its_sigmoid() -> None:
     subject = Subject.of(model, DATA.x_dict, DATA.edge_index_dict)
     theirs = pyg_mask(CaptumExplainer("InputXGradient"), model, DATA.x_dict, DATA.edge_index_dict, 2).double()
     ones = torch.ones(sum(RELATIONS.values()), dtype=torch.float64, requires_grad=True)
-    with frozen_model(model), masked_run(subject) as run:
-        whole = TargetCopies.whole(subject, torch.tensor([2]))
+    with frozen_subject(subject) as frozen, masked_run(frozen) as run:
+        whole = TargetCopies.whole(frozen, torch.tensor([2]))
         (ours,) = torch.autograd.grad(run.explained(whole, run.logits(whole, ones.sigmoid())).sum(), ones)
     assert torch.allclose(ours, theirs, atol=1e-5)
 

@@ -1,7 +1,7 @@
 """Post-hoc methods: they explain a model by gradients, by learned masks of its messages, or by a surrogate."""
 
 from attree.attribution.posthoc.fastdnx import FastDnX
-from attree.attribution.posthoc.frozen_model import frozen_model
+from attree.attribution.posthoc.frozen_model import frozen_subject
 from attree.attribution.posthoc.gnn_explainer import GNNExplainer
 from attree.attribution.posthoc.gradients import GuidedBackprop, IntegratedGradients, Saliency, guided
 from attree.attribution.posthoc.graph_mask import GraphMask
@@ -21,7 +21,7 @@ __all__ = [
     "Saliency",
     "TargetCopies",
     "TrainedMethod",
-    "frozen_model",
+    "frozen_subject",
     "guided",
     "masked_run",
 ]

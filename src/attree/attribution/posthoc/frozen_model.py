@@ -4,74 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from attree.attention.capture import Attention, capture_run
 from attree.attention.eval_mode import eval_mode
-from attree.attention.stand_ins import frozen
+from attree.attention.stand_ins import frozen, stand_in
 from attree.subject import Subject
 from attree.subject.head import check_output
 from attree.tensors.limits import exact_dtype
 
 
-class _State(NamedTuple):
-    """Attributes of one module, and the contents of those that are dictionaries (hooks, parameters)."""
-
-    module: nn.Module
-    attributes: dict[str, Any]
-    contents: list[tuple[dict[Any, Any], dict[Any, Any]]]
-
-    @classmethod
-    def of(cls, module: nn.Module) -> _State:
-        attributes = dict(vars(module))
-        return cls(
-            module, attributes, [(table, dict(table)) for table in attributes.values() if isinstance(table, dict)]
-        )
-
-    def restore(self) -> None:
-        attributes = vars(self.module)
-        attributes.clear()
-        attributes.update(self.attributes)
-        # Keep the same dictionary objects, because handles of hooks refer to them.
-        for table, items in self.contents:
-            table.clear()
-            table.update(items)
-
-
 @contextmanager
-def frozen_model(model: nn.Module, seed: int = 0) -> Iterator[None]:
-    """Context in which the model is in eval mode and passes gradients, but its parameters get none.
+def frozen_subject(subject: Subject, seed: int = 0) -> Iterator[Subject]:
+    """Context that yields a subject with another stand-in of its model, whose parameters get no gradients.
 
-    Gradients are enabled, also inside `torch.inference_mode` (as in Lightning's `test`), and no parameter requires one.
-    Torch's random generators start from `seed`. On exit, also after an exception, everything is restored: modes, hooks,
-    attributes, parameters, their gradients and `requires_grad`, and the generators.
+    Gradients are enabled, also inside `torch.inference_mode` (as in Lightning's `test`). Methods may leave hooks,
+    masks and attributes on the stand-in: nobody else has it. Torch's random generators start from `seed`, and are
+    restored on exit.
 
     Args:
-        model: The model.
+        subject: The subject.
         seed: Seed of the random generators.
     """
-    states = [_State.of(module) for module in model.modules()]
+    model = stand_in(subject.model, frozen)
     devices = sorted({parameter.device.index or 0 for parameter in model.parameters() if parameter.is_cuda})
-    try:
-        with (
-            torch.inference_mode(False),
-            torch.enable_grad(),
-            torch.random.fork_rng(devices),
-            eval_mode(model),
-        ):
-            torch.manual_seed(seed)
-            for module in model.modules():
-                tables: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
-                for table in tables:
-                    table.update({name: frozen(tensor) for name, tensor in table.items() if tensor is not None})
-            yield
-    finally:
-        for state in states:
-            state.restore()
+    with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices), eval_mode(model):
+        torch.manual_seed(seed)
+        yield replace(subject, model_call=replace(subject.call, model=model))
 
 
 def differentiable(value: Any) -> Any:

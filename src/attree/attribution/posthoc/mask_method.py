@@ -14,7 +14,7 @@ from torch_geometric.nn import MessagePassing
 from attree.attention.capture import Attention
 from attree.attention.provenance import tensors_in
 from attree.attribution.method import AttributionMethod, as_subject
-from attree.attribution.posthoc.frozen_model import frozen_model
+from attree.attribution.posthoc.frozen_model import frozen_subject
 from attree.attribution.posthoc.masked_run import MaskedRun, masked_run
 from attree.attribution.posthoc.target_copies import TargetCopies, target_copies
 from attree.attribution.result import Attribution
@@ -63,13 +63,12 @@ class MaskMethod(AttributionMethod):
             targets: Nodes, links, or graphs.
         """
         subject = as_subject(subject)
-        model = subject.model
         ids = subject.targets(targets)
-        with frozen_model(model), self.open_run(subject) as run:
+        with frozen_subject(subject) as frozen, self.open_run(frozen) as run:
             try:
-                parts = self._collect(subject, ids, run, local_copies)
+                parts = self._collect(frozen, ids, run, local_copies)
             except NotLocalError:
-                parts = self._collect(subject, ids, run, whole_copies)
+                parts = self._collect(frozen, ids, run, whole_copies)
         none = ids[:0]
         sizes = torch.cat([none, *(part[0] for part in parts)])
         edges = torch.cat([none, *(part[1] for part in parts)])

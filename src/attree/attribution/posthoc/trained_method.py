@@ -13,7 +13,7 @@ from attree.attention.capture import Attention
 from attree.attribution.method import AttributionMethod, as_subject
 from attree.attribution.neighbourhoods import subject_pairs
 from attree.attribution.pairs import Pairs
-from attree.attribution.posthoc.frozen_model import frozen_model
+from attree.attribution.posthoc.frozen_model import frozen_subject
 from attree.attribution.result import Attribution
 from attree.errors import UnsupportedModelError, expect_seed
 from attree.subject import Subject
@@ -81,10 +81,10 @@ class TrainedMethod(AttributionMethod, Generic[Fit]):
                 f"Expected outputs of nodes or graphs for {self.label}, but {subject.call.name} returns one row per "
                 "pair of nodes: methods that are trained first do not support these; all others do."
             )
-        model, attention = subject.model, subject.attention
+        attention = subject.attention
         if self._fitted is None or self._fitted[0]() is not attention:
-            with frozen_model(model, self.seed):
-                self._fitted = weakref.ref(attention), self.fit(subject)
+            with frozen_subject(subject, self.seed) as frozen:
+                self._fitted = weakref.ref(attention), self.fit(frozen)
         return self._fitted[1]
 
     def __getstate__(self) -> dict[str, Any]:
