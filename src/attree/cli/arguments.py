@@ -147,6 +147,14 @@ A cluster:   ray job submit -- attree explain RUN --targets all --out /shared/fo
         help="run the network on neighbourhoods of targets, for graphs too large for one forward pass; scores only",
     )
     parser.add_argument(
+        "--graph",
+        type=Path,
+        default=None,
+        metavar="FOLDER",
+        help="explain nodes of a graph on disk, which `attree convert` wrote, instead of the run's data: exactly, on "
+        "their neighbourhoods",
+    )
+    parser.add_argument(
         "--part_rows",
         type=integer(1),
         default=None,

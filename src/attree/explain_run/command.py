@@ -17,6 +17,7 @@ from attree.errors import ArgumentError, expect
 from attree.evaluation import EvaluationConfig, Evaluator
 from attree.evaluation.config import Shard
 from attree.evaluation.evaluate import REDUCING
+from attree.explain_run.on_disk import ExplainedDiskNodes
 from attree.explain_run.ray_engine import RayOptions, expect_ray, write_with_ray
 from attree.explain_run.shares import process_share
 from attree.explain_run.summary import MOST_TARGETS, CallSummary, clear_summary
@@ -53,6 +54,7 @@ def explain_run(
     address: str | None,
     workers: int | None,
     cpus: int | None,
+    graph: Path | None,
 ) -> int:
     """Explain targets of a finished run, write the explanations, and return the exit status.
 
@@ -75,6 +77,7 @@ def explain_run(
         address: Address of the Ray cluster.
         workers: Number of Ray's workers.
         cpus: CPUs of each of Ray's workers.
+        graph: Folder of a graph on disk to explain nodes of, instead of the run's data.
     """
     expect(len(protocols) > 0, "protocols", "names of protocols, or none", "nothing")
     try:
@@ -87,7 +90,9 @@ def explain_run(
                     f"{part.rank + 1} of {part.world_size}."
                 )
             protocols = [] if list(protocols) == NO_PROTOCOLS else protocols
-            call = ExplainCall(run, targets, methods, protocols, allow, out, by_neighbourhood, part_rows, top, seed)
+            call = ExplainCall(
+                run, targets, methods, protocols, allow, out, by_neighbourhood, part_rows, top, seed, graph
+            )
             opened = OpenCall(call)
             if opened.open(overwrite):
                 clear_summary(opened.out)
@@ -112,7 +117,8 @@ def _ray_options(engine: str, address: str | None, workers: int | None, cpus: in
 def _write(opened: OpenCall, share: Shard, options: RayOptions | None, figures: int, show: int) -> None:
     """Write the dataset, or this process's share of it, and, if all parts are this command's, the summary."""
     explained, console = opened.explained, plain_console(soft_wrap=True)
-    has_summary = share.world_size == 1 and not opened.call.by_neighbourhood
+    on_disk = explained if isinstance(explained, ExplainedDiskNodes) else None
+    has_summary = share.world_size == 1 and not opened.call.by_neighbourhood and on_disk is None
     sample = _random_sample(explained, opened.call.seed) if has_summary else explained
     if not has_summary:
         _warn_of_bypass(explained, share, opened.call.by_neighbourhood)
@@ -130,6 +136,10 @@ def _write(opened: OpenCall, share: Shard, options: RayOptions | None, figures: 
                 f"page shows the {summary.shown.explained.ids.numel()} most instructive (right, with true edges, "
                 "small, confident); the scores are of all."
             )
+    if on_disk is not None and share.world_size == 1:
+        evaluation = on_disk.evaluate(_random_sample(explained, opened.call.seed).ids)
+        evaluation.save(opened.out)
+        console.print(str(evaluation))
     _print_files(console, opened, written, share, has_summary)
     if has_summary:
         foreign = foreign_classes(opened.run.config)
@@ -227,6 +237,8 @@ def _print_files(
     if has_summary:
         console.print(Text("Metrics and figures: ") + linked(opened.out))
         console.print(Text("Page: ") + linked(opened.out / "page.html"))
+    elif opened.call.graph is not None:
+        console.print(Text("Metrics: ") + linked(opened.out) if share.world_size == 1 else "No metrics: a share only.")
     elif opened.call.by_neighbourhood:
         console.print("No metrics, figures or page were written: they need a pass over the whole graph.")
     elif share.rank == 0:

@@ -56,7 +56,8 @@ class ScoredRows:
             first_node: For graphs in a batch, the id of each graph's first node; None otherwise.
         """
         pairs, owner = self.pairs, self.pairs.owner
-        columns = {TARGET: (pairs.targets if ids is None else ids)[owner].cpu().numpy()}
+        whole = pairs.graph.whole_nodes(pairs.targets)
+        columns = {TARGET: (whole if ids is None else ids)[owner].cpu().numpy()}
         columns |= edge_columns(pairs.graph, pairs.edges)
         if first_node is not None:
             first = first_node[owner].cpu().numpy()

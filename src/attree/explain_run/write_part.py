@@ -23,6 +23,7 @@ from attree.errors import ArgumentError, expect, expect_int
 from attree.evaluation.config import default_methods
 from attree.explain_run.call import call_fingerprint
 from attree.explain_run.explained import find_targets
+from attree.explain_run.on_disk import ExplainedDiskNodes
 from attree.explain_run.parts import PartFolder
 from attree.explain_run.rows import strongest_rows
 from attree.explain_run.targets import ExplainedTargets, ExplainRequest
@@ -55,6 +56,7 @@ class ExplainCall:
         part_rows: Approximate number of rows per part; None for 4 million, or 1 million with protocols.
         top: Number of edges to write per target; None for all.
         seed: Seed of random targets and scores.
+        graph: The folder of a graph on disk, whose nodes are explained instead of those of the run's data.
     """
 
     run: str | Path
@@ -67,10 +69,11 @@ class ExplainCall:
     part_rows: int | None = None
     top: int | None = None
     seed: int = SEED
+    graph: str | Path | None = None
 
     def __post_init__(self) -> None:
         """Make paths absolute, and lists tuples, so that a call has a hash and means the same everywhere."""
-        for name in ("run", "out"):
+        for name in ("run", "out", "graph"):
             path = getattr(self, name)
             expect(path is None or isinstance(path, str | Path), name, "a path", path)
             object.__setattr__(self, name, None if path is None else os.path.abspath(path))
@@ -149,6 +152,7 @@ def open_targets(
     allow: Sequence[str],
     seed: int,
     by_neighbourhood: bool = False,
+    graph: str | Path | None = None,
 ) -> tuple[FinishedRun, ExplainedTargets]:
     """Open a run, and return it with its targets and the methods and protocols to explain them by.
 
@@ -158,7 +162,10 @@ def open_targets(
     named_methods = make_methods(DEFAULT_METHODS if methods is None else methods, seed=seed)
     run = load_run(path, allow=allow)
     resolved = resolve_protocols(protocols, run.net)
-    explained = find_targets(run, ExplainRequest(targets, seed, named_methods, resolved, by_neighbourhood))
+    request = ExplainRequest(targets, seed, named_methods, resolved, by_neighbourhood)
+    if graph is not None:
+        return run, ExplainedDiskNodes(run, Path(graph), request, methods is not None)
+    explained = find_targets(run, request)
     if methods is None and resolved and not by_neighbourhood:
         explained.methods = make_methods(default_methods(Reducer(explained.sample())), seed=seed)
     return run, explained
@@ -183,7 +190,14 @@ class OpenCall:
             search_working_folder()
         self.call = call
         self.run, self.explained = open_targets(
-            call.run, call.targets, call.methods, call.protocols, call.allow, call.seed, call.by_neighbourhood
+            call.run,
+            call.targets,
+            call.methods,
+            call.protocols,
+            call.allow,
+            call.seed,
+            call.by_neighbourhood,
+            call.graph,
         )
         self.out = self.run.folder / "explain" if call.out is None else Path(call.out)
         self.bounds = self.explained.bounds(call.part_rows or (REDUCED_PART_ROWS if call.protocols else PART_ROWS))
