@@ -1,6 +1,6 @@
 """Everything stays on the device of the model and its data, shown on devices that are not there.
 
-Methods that need gradients (GNNExplainer, saliency, ...) are left out: torch's autograd asks the device's driver.
+What needs gradients (GNNExplainer, saliency, fits, ...) is shown in test_pretend_accelerator.py, on a device with a driver.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.accelerators import Accelerator
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor, nn
@@ -38,7 +37,7 @@ from attree.penalties import PenalizedStep, TrueEdges
 from attree.subject import Subject
 from attree.tensors import limits
 from helpers.graphs import NODES, messy_graph, randomize
-from helpers.pretend_device import Elsewhere, frozen, pretend
+from helpers.pretend_device import Elsewhere, PretendedAccelerator, frozen, pretend
 
 TARGETS = [0, 3, 9]
 ROUNDING = RESOLUTION_FLOAT32 / 2 + 1e-5
@@ -296,36 +295,6 @@ def test_evaluate_graphs(readout: Any, device: torch.device) -> None:
         return attree.evaluate(model, batch, "all", ["gatt", "avgatt"], "removal", readout=readout)
 
     assert_metrics(evaluated(device), evaluated("cpu"), device)
-
-
-class PretendedAccelerator(Accelerator):
-    """Lets Lightning use a device that is not there."""
-
-    def setup_device(self, device: torch.device) -> None:
-        pass
-
-    def teardown(self) -> None:
-        pass
-
-    @staticmethod
-    def parse_devices(devices: Any) -> Any:
-        return devices
-
-    @staticmethod
-    def get_parallel_devices(devices: Any) -> list[torch.device]:
-        return []
-
-    @staticmethod
-    def auto_device_count() -> int:
-        return 1
-
-    @staticmethod
-    def is_available() -> bool:
-        return True
-
-    @staticmethod
-    def name() -> str:
-        return "pretended"
 
 
 class Untrained(LightningModule):

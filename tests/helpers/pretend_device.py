@@ -4,21 +4,27 @@ Inside `pretend(...)`, tensors made on or moved to the pretended device are `Els
 and compute with it, but one operation on tensors of two places raises, as it would on a GPU. Numbers come back by
 `.cpu()`, `.item()` and `.tolist()` alone.
 
-No gradients: torch's autograd asks the device's driver, which is not there, and ends the process. So parameters that
-are moved must not require any (`frozen`), and fits cannot be pretended.
+Devices that torch knows (`pretend("xla")`) have no gradients: torch's autograd asks the device's driver, which is not
+there, and ends the process. So parameters that are moved must not require any (`frozen`). `add_accelerator` adds a
+device with a driver written in Python, on which gradients flow and models train. It stays for the rest of the process
+and must come before the first gradient, so tests use it in processes of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from lightning.pytorch.accelerators import Accelerator
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
+from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
 
 COPIES = frozenset({"_to_copy", "copy_", "_copy_from"})
 """Operations that may read tensors of one device and write to another."""
@@ -71,6 +77,19 @@ class Elsewhere(Tensor):
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         return self.numpy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Elsewhere:
+        """A leaf like this one: torch would give the copy this one's storage, which is the host's."""
+        if id(self) not in memo:
+            twin = Elsewhere(self.held.detach().clone(), self.device).requires_grad_(self.requires_grad)
+            vars(twin).update({name: value for name, value in vars(self).items() if name != "held"})
+            memo[id(self)] = twin
+        copied: Elsewhere = memo[id(self)]
+        return copied
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Files hold the tensor of the host."""
+        return self.held.detach().__reduce_ex__(protocol)
 
     def __repr__(self, **options: Any) -> str:
         return f"Elsewhere({self.held!r}, device={str(self.device)!r})"
@@ -153,7 +172,9 @@ class _Called(TorchFunctionMode):
             kwargs = {"dtype": args[0].dtype, "device": args[0].device} | kwargs
             func, args = torch.tensor, args[1:]
         if func in FROM_NUMBERS and not isinstance(args[0], Tensor) and _on(kwargs.get("device"), self._device):
-            return func(*args, **(kwargs | {"device": "cpu"})).to(self._device)
+            # Detached, or a tensor that requires gradients would no longer be a leaf.
+            numbers = func(*args, **(kwargs | {"device": "cpu"}))
+            return numbers.detach().to(self._device).requires_grad_(numbers.requires_grad)
         try:
             return func(*args, **kwargs)
         except RuntimeError as error:
@@ -180,6 +201,101 @@ def pretend(kind: str) -> Iterator[torch.device]:
         torch.__future__.set_overwrite_module_params_on_conversion(before)
 
 
+ACCELERATOR = "pretended"
+"""Name of the device with a driver."""
+
+
+def add_accelerator() -> None:
+    """Give torch a device with a driver in Python, for `pretend(ACCELERATOR)`, and a backend for its messages.
+
+    As NCCL does for GPUs, the backend sends tensors of this device only.
+    """
+    _setup_privateuseone_for_python_backend(ACCELERATOR, _Module())
+    dist.Backend.register_backend(ACCELERATOR, _messages, devices=[ACCELERATOR])
+
+
+class _Module(_DummyBackendModule):  # type: ignore[misc]
+    """What torch asks a device's module for."""
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.float16, torch.bfloat16]
+
+
+def _messages(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroup:
+    return _Messages(dist.ProcessGroupGloo(store, rank, size, timeout), rank, size)
+
+
+class _Messages(dist.ProcessGroup):
+    """Sends what tensors of the accelerator hold, by Gloo."""
+
+    def __init__(self, gloo: Any, rank: int, size: int) -> None:
+        super().__init__(rank, size)
+        self._gloo = gloo
+
+    def getBackendName(self) -> str:
+        return ACCELERATOR
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device(ACCELERATOR)]
+
+    def allgather(self, outputs: Any, inputs: Any, options: Any = None) -> Any:
+        return self._gloo.allgather(*_sent((outputs, inputs)))
+
+    def allreduce(self, tensors: Any, options: Any = None) -> Any:
+        return self._gloo.allreduce(*_sent((tensors,)), options or dist.AllreduceOptions())
+
+    def broadcast(self, tensors: Any, options: Any = None) -> Any:
+        return self._gloo.broadcast(*_sent((tensors,)), options)
+
+    def send(self, tensors: Any, rank: int, tag: int) -> Any:
+        return self._gloo.send(*_sent((tensors,)), rank, tag)
+
+    def recv(self, tensors: Any, rank: int, tag: int) -> Any:
+        return self._gloo.recv(*_sent((tensors,)), rank, tag)
+
+    def barrier(self, opts: Any = None) -> Any:
+        return self._gloo.barrier()
+
+
+def _sent(tensors: Any) -> Any:
+    """What tensors hold; those of the host cannot be sent."""
+    wrong = [value for value in tree_flatten(tensors)[0] if not isinstance(value, Elsewhere)]
+    if wrong:
+        raise RuntimeError(f"No backend type associated with device type {wrong[0].device}")
+    return tree_map_only(Tensor, _held, tensors)
+
+
 def frozen(model: nn.Module) -> nn.Module:
     """The model in eval mode, without gradients."""
     return model.eval().requires_grad_(False)
+
+
+class PretendedAccelerator(Accelerator):
+    """Lets Lightning use a device that is not there."""
+
+    def setup_device(self, device: torch.device) -> None:
+        pass
+
+    def teardown(self) -> None:
+        pass
+
+    @staticmethod
+    def parse_devices(devices: Any) -> Any:
+        return devices
+
+    @staticmethod
+    def get_parallel_devices(devices: Any) -> list[torch.device]:
+        return []
+
+    @staticmethod
+    def auto_device_count() -> int:
+        return 1
+
+    @staticmethod
+    def is_available() -> bool:
+        return True
+
+    @staticmethod
+    def name() -> str:
+        return "pretended"

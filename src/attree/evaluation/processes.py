@@ -9,6 +9,7 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import get_backend_config
 
 from attree.evaluation.certainty import PairColumns
 
@@ -72,6 +73,7 @@ def _next_like(received: Iterator[Tensor], column: Tensor) -> Tensor:
 
 
 def _device_of_messages(columns: PairColumns) -> torch.device:
-    """Return the device that messages are sent from: NCCL sends from the GPU of the columns, others from the host."""
-    device = next(iter(columns.scores.values())).device if columns.scores else columns.owner.device
-    return device if device.type == "cuda" and "nccl" in dist.get_backend() else torch.device("cpu")
+    """Return the device that messages are sent from: the host if a backend can, else that of the columns (NCCL)."""
+    if "cpu:" in get_backend_config():
+        return torch.device("cpu")
+    return next(iter(columns.scores.values())).device if columns.scores else columns.owner.device
