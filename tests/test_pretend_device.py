@@ -1,6 +1,6 @@
 """Everything stays on the device of the model and its data, shown on devices that are not there.
 
-What needs gradients (GNNExplainer, saliency, fits, ...) is shown in test_pretend_accelerator.py, on a device with a driver.
+What needs gradients (GNNExplainer, fits, ...) is shown in test_pretend_accelerator.py, on a device with a driver.
 """
 
 from __future__ import annotations
