@@ -89,7 +89,7 @@ class Way:
         return [subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) for command in self._commands]
 
     def run(self, killed_at: int = 0) -> tuple[float, float]:
-        """Run the commands; kill them first at that many parts. Return the peak memory of any, in GiB, and the seconds."""
+        """Run the commands, killed first at that many parts. Return the peak memory of any in GiB, and the seconds."""
         began = time.perf_counter()
         if killed_at:
             existing = kill_in_the_middle(self.start(), self.out, killed_at)
