@@ -10,9 +10,9 @@ import argparse
 import shlex
 from collections.abc import Iterator, Sequence
 from types import UnionType
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
-from lightning.pytorch.cli import LightningArgumentParser
+from jsonargparse import capture_parser
 
 from attree.cli.choices import CHOICES, PREFIXES, class_options
 from attree.cli.commands import COMMANDS
@@ -105,25 +105,8 @@ def all_parsers() -> dict[str, argparse.ArgumentParser]:
 
 def training_parsers() -> dict[str, argparse.ArgumentParser]:
     """Return the parsers of fit, validate, test and predict."""
-    try:
-        _ParserOnly([], StopSignal())
-    except _Built as built:
-        return {name: parser for name, parser in command_parsers(built.parser).items() if name in DESCRIPTIONS}
-    raise AssertionError("LightningCLI parses its arguments")
-
-
-class _Built(Exception):
-    """Carries the finished parser out of LightningCLI's constructor."""
-
-    def __init__(self, parser: LightningArgumentParser) -> None:
-        self.parser = parser
-
-
-class _ParserOnly(AttreeCLI):
-    """Stops after building the parser, before LightningCLI parses the arguments."""
-
-    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> NoReturn:
-        raise _Built(parser)
+    parsers = command_parsers(capture_parser(AttreeCLI, [], StopSignal()))
+    return {name: parser for name, parser in parsers.items() if name in DESCRIPTIONS}
 
 
 def _words(action: argparse.Action) -> Iterator[tuple[str, list[str]]]:
