@@ -45,7 +45,6 @@ from torch_geometric.nn import GAT as PyGGAT
 import attree
 from attree.attribution import AttributionMethod, IntegratedGradients, make_methods
 from attree.data import GraphDataModule, GroundTruth
-from attree.evaluation.names import METRIC_LABELS
 from attree.faithfulness import delete_edges
 from attree.models import GAT, AttentionNet, GATv2, SuperGAT
 from attree.paper.net import make_data
@@ -297,21 +296,18 @@ def _range(counts: pd.Series) -> str:
 
 
 def show_verdicts(arguments: argparse.Namespace) -> None:
-    """Print what `attree.evaluate` with its defaults says of one net of each dataset: its numbers and its verdict."""
+    """Print what `attree.evaluate` with its defaults says of one net of each dataset: headline, table and findings."""
     torch.set_num_threads(1)
     for dataset, net in product(arguments.datasets, arguments.nets):
         model, data, truth, accuracy = trained(dataset, net, 0, arguments.data)
         subject, targets = chosen_targets(model, data, truth, arguments.targets)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            result = attree.evaluate(
-                model, subject, targets, truth=None if truth is None else truth.of_targets(targets)
-            )
-        table = result.to_pandas()
-        wanted = [row for row in table.index if row[1] in ("pc_pearson", "pc_kendall", "truth_auroc")]
-        print(f"\n{dataset}, {net}: test accuracy {accuracy:.3f}, {targets.numel()} targets\n")
-        named = table.loc[wanted].rename(index=METRIC_LABELS, level="statistic").round(3)
-        print(named.to_string(), "\n", result.verdict, sep="\n", flush=True)
+            known = None if truth is None else truth.of_targets(targets)
+            result = attree.evaluate(model, subject, targets, truth=known)
+        title = f"### {dataset}, {net}: test accuracy {accuracy:.3f}"
+        findings = "\n".join(f"- {sentence}" for sentence in result.verdict.sentences)
+        print(f"{title}\n\n```text\n{result}\n```\n\n{findings}\n", flush=True)
 
 
 def _exact(labels: pd.Index, column: str) -> list[str]:
