@@ -14,9 +14,11 @@ from torch_geometric.nn.attention import PerformerAttention, PolynormerAttention
 from torch_geometric.nn.models import Polynormer
 
 import attree
+from attree.attribution import subject_pairs
 from attree.errors import UnsupportedModelError
-from attree.faithfulness import key_effects, node_effects, pair_effects
+from attree.faithfulness import PROTOCOLS, ExactReducer, Reducer, key_effects, node_effects, pair_effects
 from attree.subject import Subject
+from attree.subject.part_check import NotRowwiseError
 from helpers.graph_transformers import CLASSES, GPS, IN, WIDTH, Encoder, molecule, molecules, seeded
 
 TOLERANCE = 2e-9  # effects are multiples of 1e-9
@@ -240,3 +242,35 @@ def test_pairs_of_a_network_without_global_attention_are_refused() -> None:
         pair_effects(subject, [0])
     with pytest.raises(UnsupportedModelError, match="coefficient"):
         node_effects(subject, [0], "coefficient")
+
+
+def test_exact_updates_serve_attention_that_reads_no_edges() -> None:
+    torch.manual_seed(0)
+    data = molecule(9)
+    data = Data(x=data.x.float(), edge_index=data.edge_index)
+    model = SGFormer(IN, WIDTH, CLASSES, trans_num_layers=2, gnn_num_layers=2).eval()
+    subject = Subject.of_data(model, data)
+    zeros = torch.zeros(9, dtype=torch.long)
+    effects = Reducer(subject, engines=(ExactReducer,)).record()  # no other engine may help
+    pairs = subject_pairs(subject, [0, 4])
+    found = effects.reduce(pairs, PROTOCOLS["removal"]).delta_pc
+    with torch.no_grad():
+        before = model(data.x, data.edge_index, zeros).exp()
+        for pair, (position, edge) in enumerate(zip(pairs.owner.tolist(), pairs.edges.tolist(), strict=True)):
+            target = [0, 4][position]
+            kept = torch.arange(data.num_edges) != edge
+            if edge >= data.num_edges:
+                continue  # GCN adds a deleted self-loop again
+            after = model(data.x, data.edge_index[:, kept], zeros).exp()
+            expected = float((before - after)[target, before[target].argmax()])
+            assert float(found[pair]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_attention_that_edges_reach_is_computed_again() -> None:
+    data = molecule(9)
+    data = Data(x=data.x, edge_index=data.edge_index, edge_attr=data.edge_attr, batch=torch.zeros(9, dtype=torch.long))
+    model = seeded(GPS("gine", "performer", pooled=False))
+    for conv in model.convs:
+        conv.attn.fast_attn.double()
+    with pytest.raises(NotRowwiseError):
+        Reducer(Subject.of_data(model, data), engines=(ExactReducer,)).record()

@@ -5,7 +5,7 @@ A stand-in of the model runs, with copies of its weights in the exact dtype and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +22,7 @@ from attree.attention.softmax_hook import SoftmaxPatch, message_passing
 from attree.attention.stand_ins import copied, stand_in
 from attree.faithfulness.exact.algebra import ALGEBRAS
 from attree.faithfulness.exact.conv_arguments import ConvArguments, LayerEdges
+from attree.faithfulness.exact.edge_free import RecordedOutputs
 from attree.faithfulness.exact.layer_graph import LayerGraph
 from attree.faithfulness.exact.lazy_rows import LazyRows, Store, compact_features
 from attree.faithfulness.exact.lazy_sums import LazySums
@@ -50,6 +51,7 @@ class RowModel:
     Args:
         model: The model.
         dtype: The exact dtype.
+        edge_free: Names of its modules over all nodes whose outputs do not depend on edges.
 
     Raises:
         NotRowwiseError: If one of its attention convolutions has no known algebra.
@@ -60,8 +62,12 @@ class RowModel:
         context: The context to run the model in; None for none.
     """
 
-    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+    def __init__(self, model: nn.Module, dtype: torch.dtype, edge_free: Collection[str] = ()) -> None:
         self.model = stand_in(model, partial(copied, dtype=dtype))
+        self.everywhere = RecordedOutputs()
+        for name in edge_free:
+            hook = partial(self._everywhere, name)
+            self.model.get_submodule(name).register_forward_hook(hook)
         self.convs = message_passing(self.model)
         if not self.convs:
             raise NotRowwiseError("it has no layers that send messages along edges")
@@ -90,6 +96,9 @@ class RowModel:
         self._handler, self.given = handler, {}
         with run_eagerly(), self.context or nullcontext():
             return call.on_model(self.model).run()
+
+    def _everywhere(self, name: str, module: nn.Module, args: Any, output: Any) -> Any:
+        return self.everywhere.hook(name, output)
 
     def _note(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.given[conv] = args, kwargs
@@ -164,6 +173,7 @@ class Recording:
             rows = rows if index is None else rows.at(index)
             return rows if lazy else rows.read()
 
+        self.model.everywhere.rows = part.node.clone()  # not the numbers that the call itself reads
         has_messages = any(isinstance(layer, MessageTrace) for layer in self.layers)
         if self.graph.types is None and not has_messages:
             return self.call.on(part, take)
@@ -182,10 +192,12 @@ class Recorder:
         call: The call of the model.
         graph: The graph with self-loops.
         memory: Bytes of working memory, in addition to the stored results.
+        edge_free: Names of modules over all nodes whose outputs do not depend on edges.
     """
 
-    def __init__(self, call: ModelCall, graph: Graph, memory: int) -> None:
+    def __init__(self, call: ModelCall, graph: Graph, memory: int, edge_free: Collection[str] = ()) -> None:
         self.call = call
+        self._edge_free = edge_free
         self._features = PreparedFeatures(call)
         self._graph = graph
         self._memory = memory
@@ -197,7 +209,7 @@ class Recorder:
         Raises:
             NotRowwiseError: If one of its convolutions has no known algebra.
         """
-        return RowModel(self.call.user_model, self._dtype)
+        return RowModel(self.call.user_model, self._dtype, self._edge_free)
 
     def record(self, model: RowModel, watcher: Watcher | None = None) -> Recording:
         """Run the model and record the pass.
@@ -249,6 +261,7 @@ class Recorder:
             lazy = self._features.lazy(value, self._dtype, store)
             return value if lazy is None else lazy
 
+        model.everywhere.rows = None
         output = model(self.call.changed(whole), answer)
         if model.context is not None and not model.context.has_widened:
             model.context = None  # the context takes time, and the model does not need it

@@ -15,6 +15,7 @@ from attree.attention.locality import same
 from attree.attribution.pairs import Pairs
 from attree.faithfulness.exact.changes import ChunkPlan
 from attree.faithfulness.exact.check import Checker
+from attree.faithfulness.exact.edge_free import edge_free_modules
 from attree.faithfulness.exact.message_trace import MessageTrace
 from attree.faithfulness.exact.message_update import MessageUpdate
 from attree.faithfulness.exact.messages import MessageArguments
@@ -48,7 +49,8 @@ class ExactReducer(ReductionEngine):
 
     def __init__(self, subject: Subject, memory: int = REDUCTION_MEMORY) -> None:
         super().__init__(subject, memory)
-        self._checker = Checker(Recorder(subject.call, subject.graph, memory), subject.graph, subject.outputs)
+        recorder = Recorder(subject.call, subject.graph, memory, edge_free_modules(subject))
+        self._checker = Checker(recorder, subject.graph, subject.outputs)
         self._plans: dict[bool, ReductionPlan] = {}
         self._wide = WideSubject(subject)
 
