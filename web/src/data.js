@@ -79,6 +79,8 @@ export class Content {
       layers: layers ?? null,
       names: raw.names ?? Array.from(nodes, (id) => this.nodeName(id)),
       group: raw.group ? unpack(raw.group) : null,
+      nodeScores: raw.nodeScores ? unpack(raw.nodeScores) : null,
+      arcs: raw.arcs ? unpackAll(raw.arcs) : null,
       edges: raw.edges ? unpack(raw.edges) : null,
       roots: raw.roots ?? (raw.target >= 0 ? [raw.target] : []),
     };

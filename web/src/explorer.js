@@ -37,7 +37,7 @@ export class Explorer {
     // `strongest` 0: all edges of a small neighbourhood, and of a large one as many as can be read.
     this.state = {
       target: 0, method: content.methods[0].name, beside: NONE, protocol: content.protocols[0]?.name ?? "", view: "graph",
-      strongest: 0, edge: -1, node: -1, step: -1, loops: true, apart: false, scale: "own", cut: [], ...state,
+      strongest: 0, edge: -1, node: -1, step: -1, loops: true, apart: false, sized: false, arcs: false, scale: "own", cut: [], ...state,
     };
     this.viewport = new Viewport();
     const pointed = { hover: (hit, event) => this.#hover(hit, event), choose: (hit, event) => this.#chooseHit(hit, event) };
@@ -138,11 +138,15 @@ export class Explorer {
     const shared = h("input", { type: "checkbox", change: () => this.set({ scale: shared.checked ? "shared" : "own" }) });
     shared.checked = state.scale === "shared";
     this.sharedCheck = h("label", { class: "check" }, shared, "one scale for both");
+    const everywhere = [
+      ...(content.targets.some((target) => target.nodeScores) ? [check("sized", `nodes by ${content.nodeMethod ?? "score"}`)] : []),
+      ...(content.targets.some((target) => target.arcs) ? [check("arcs", "attention over all nodes")] : []),
+    ];
     const [shownMethod, besides, ...protocol] = fields;
     return [h("div", { class: "controls" }, h("div", { class: "with-term" }, switcher, hasTree ? term("tree") : null), shownMethod, protocol),
       h("div", { class: "controls" }, besides,
       h("label", { class: "field filter" }, h("span", {}, "Strongest edges "), this.filterText, this.filter),
-      h("div", { class: "checks" }, check("loops", "self-loops"), check("apart", "unconnected nodes"), this.sharedCheck))];
+      h("div", { class: "checks" }, check("loops", "self-loops"), check("apart", "unconnected nodes"), ...everywhere, this.sharedCheck))];
   }
 
   #linkButton() {
@@ -288,7 +292,7 @@ export class Explorer {
           `Computation tree of ${name}: ${count(this.#tree.length, "node")} drawn${part ? `, of ${whole(target.treeSize)}` : ""}`, groupOf);
       } else {
         const title = content.valuesLabel(shown, state.protocol);
-        picture.draw(neighbourhoodScene(content, target, all[place], this.#visible, this.#layout, picture.box, colors, largest), colors, title,
+        picture.draw(neighbourhoodScene(content, target, all[place], this.#visible, this.#layout, picture.box, colors, largest, state), colors, title,
           `Neighbourhood of ${name} by ${title}: ${count(drawn, "edge")} drawn; the table lists them`, groupOf);
       }
     });

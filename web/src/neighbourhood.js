@@ -15,9 +15,10 @@ const NAMED = 80;
  * @param layout Where the nodes stand and which of them are shown, as `layout.js` gives it.
  * @param box Width and height to fit.
  * @param largest The value that is drawn strongest; null takes the largest of these values.
+ * @param asked Whether nodes have the size of their scores (`sized`), and whether arcs of attention over all nodes are drawn (`arcs`).
  */
-export function neighbourhoodScene(content, target, values, visible, layout, box, colors, largest = null) {
-  const discs = place(content, target, layout, box, colors);
+export function neighbourhoodScene(content, target, values, visible, layout, box, colors, largest = null, asked = {}) {
+  const discs = place(content, target, layout, box, colors, asked.sized);
   const { of: strength, largest: scale } = strengths(values, largest);
   const turns = gaps(discs, target.source, target.destination, visible);
   const key = (from, to) => from * 65536 + to;
@@ -47,10 +48,21 @@ export function neighbourhoodScene(content, target, values, visible, layout, box
     disc.hidden = !layout.shown[node];
   });
   const negative = values.some((value) => value < 0);
-  return { discs, links, truth: (link) => Boolean(target.truth?.[link.edge]), scale: { largest: scale, negative } };
+  return { discs, links, arcs: asked.arcs ? arcsOf(target, discs, layout, colors) : [], truth: (link) => Boolean(target.truth?.[link.edge]), scale: { largest: scale, negative } };
 }
 
-function place(content, target, layout, box, colors) {
+/** The strongest pairs of attention over all nodes, from the node that is read to the node that reads it. */
+function arcsOf(target, discs, layout, colors) {
+  if (!target.arcs) return [];
+  const { of: strength } = strengths(target.arcs.score);
+  return Array.from(strength.keys()).filter((arc) => [target.arcs.from[arc], target.arcs.to[arc]].every((node) => layout.shown[node])).map((arc) => {
+    const [from, to] = [discs[target.arcs.from[arc]], discs[target.arcs.to[arc]]];
+    const width = 0.8 + 2.2 * Math.abs(strength[arc]);
+    return { ...arrow(from, to, 0.3, width, 8), width, fill: colorOf(colors, strength[arc]), strength: Math.abs(strength[arc]) };
+  });
+}
+
+function place(content, target, layout, box, colors, sized) {
   const drawn = Array.from(target.nodes.keys()).filter((node) => layout.shown[node]);
   const range = (values) => drawn.reduce(([low, high], node) => [Math.min(low, values[node]), Math.max(high, values[node])], [Infinity, -Infinity]);
   const [[left, right], [top, bottom]] = [range(layout.x), range(layout.y)];
@@ -60,6 +72,7 @@ function place(content, target, layout, box, colors) {
   const small = Math.max(2.5, Math.min(17, 0.34 * layout.spacing * scale));
   const [cx, cy] = [(left + right) / 2, (top + bottom) / 2];
   const fewNodes = drawn.length <= NAMED;
+  const read = sized && target.nodeScores ? strengths(target.nodeScores).of : null;
   return Array.from(target.nodes, (id, node) => {
     const isTarget = target.roots.includes(node);
     const group = target.group?.[node];
@@ -68,7 +81,8 @@ function place(content, target, layout, box, colors) {
       x: box.width / 2 + (layout.x[node] - cx) * scale,
       y: box.height / 2 - 8 + (layout.y[node] - cy) * scale,
       small,
-      r: isTarget ? Math.max(small * 1.3, 7) : small,
+      // The area of a node follows its score, around its usual size.
+      r: read ? small * (0.5 + 1.1 * Math.sqrt(Math.abs(read[node]))) : isTarget ? Math.max(small * 1.3, 7) : small,
       isTarget,
       fill: group === undefined ? null : groupColor(colors, content.groupRank(group)),
       shape: content.groups?.shapes ? group : 0,

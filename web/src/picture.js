@@ -53,7 +53,7 @@ export class Picture {
     this.overlay = s("g", { "pointer-events": "none" });
     this.above = s("g", { "pointer-events": "none" });
     this.groups = new Set(scene.discs.filter((disc) => !disc.hidden && disc.fill).map((disc) => groupOf(disc.node)));
-    const group = s("g", {}, this.#halos(), this.#links(), this.overlay, this.#discs(), this.#marks(), this.#levels(), this.above);
+    const group = s("g", {}, this.#halos(), this.#links(), this.overlay, this.#discs(), this.#marks(), this.#levels(), this.#arcs(), this.above);
     this.svg.replaceChildren(
       s("rect", { width: "100%", height: "100%", fill: colors.paper }),
       group,
@@ -70,6 +70,13 @@ export class Picture {
       d: lines.map((link) => link.line).join(""), fill: "none", stroke: this.#colors.truth, "stroke-opacity": 0.42,
       "stroke-width": width, "stroke-linecap": "round",
     });
+  }
+
+  /** Attention over all nodes: dashed arcs from the node that is read to the node that reads it. */
+  #arcs() {
+    return s("g", { class: "arcs", "pointer-events": "none" }, (this.#scene.arcs ?? []).map((arc) => s("path", {
+      d: arc.line, fill: "none", stroke: arc.fill, "stroke-width": arc.width, "stroke-opacity": 0.35 + 0.5 * arc.strength, "stroke-dasharray": "6 3",
+    })));
   }
 
   #links() {

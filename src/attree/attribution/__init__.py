@@ -10,6 +10,7 @@ from attree.attribution.explainer import (
     TreeExplainer,
 )
 from attree.attribution.gatt import FlowMethod, GAtt, GAttAvg, GAttSim
+from attree.attribution.global_pairs import GlobalPairs, global_pairs
 from attree.attribution.method import METHODS, AttributionMethod, Methods, make_methods, method_label
 from attree.attribution.neighbourhoods import graph_pairs, subgraph_pairs, subject_pairs
 from attree.attribution.node_scores import NodeAttribution, attribute_nodes
@@ -48,6 +49,7 @@ __all__ = [
     "GAttSim",
     "GAttSimExplainer",
     "GNNExplainer",
+    "GlobalPairs",
     "GraphMask",
     "GuidedBackprop",
     "IntegratedGradients",
@@ -62,6 +64,7 @@ __all__ = [
     "Uniform",
     "attribute_nodes",
     "attribute_subgraphs",
+    "global_pairs",
     "graph_pairs",
     "make_methods",
     "method_label",

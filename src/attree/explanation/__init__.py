@@ -2,7 +2,7 @@
 
 from attree.explanation.explain import explain
 from attree.explanation.explanation import TargetExplanation
-from attree.explanation.nodes import GlobalPairs, NodeScore
+from attree.explanation.nodes import NodeScore
 from attree.explanation.sentence import EdgeEffect
 
-__all__ = ["EdgeEffect", "GlobalPairs", "NodeScore", "TargetExplanation", "explain"]
+__all__ = ["EdgeEffect", "NodeScore", "TargetExplanation", "explain"]

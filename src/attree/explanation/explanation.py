@@ -14,10 +14,10 @@ import torch
 from rich.text import Text
 from torch import Tensor
 
-from attree.attribution import METHODS, AttentionPath, FlowMethod
+from attree.attribution import METHODS, AttentionPath, FlowMethod, GlobalPairs, global_pairs
 from attree.errors import expect_int, expect_path
 from attree.evaluation import Evaluation
-from attree.explanation.nodes import GlobalPairs, NodeScore, global_pairs, nodes_of_target
+from attree.explanation.nodes import NodeScore, nodes_of_target
 from attree.explanation.sentence import NO_EDGE, EdgeEffect, sentence_of
 from attree.faithfulness import resolve_protocol
 from attree.io.files import replacing

@@ -16,6 +16,8 @@ from scipy.sparse.csgraph import breadth_first_order, shortest_path
 from torch import Tensor
 
 from attree.attention import Attention
+from attree.attribution import METHODS, GAtt, attribute_nodes, global_pairs
+from attree.errors import ArgumentError, UnsupportedModelError
 from attree.evaluation import Evaluation
 from attree.faithfulness import Reduction
 from attree.report.selection import DrawnPart, left_out, strength_of
@@ -24,6 +26,9 @@ from attree.tensors.arrays import Bools, Floats, Ints
 GRID = 65535
 """Positions are integers from 0 to this number: finer than any screen, and half the size of floats."""
 
+
+MOST_ARCS = 30
+"""Most pairs of attention over all nodes on a page, for each target."""
 
 TYPES = {"f4": "<f4", "u1": "<u1", "u2": "<u2", "i4": "<i4"}
 """Types of numbers that the page reads, little-endian as in browsers."""
@@ -72,6 +77,7 @@ class Explained:
             more |= {"position": position, "edges": packed(part.edges, "i4")}
         if self.groups is not None:
             more["group"] = packed(self.groups[torch.as_tensor(part.nodes)].numpy(), "u1")
+        more |= self._nodes(position, part)
         if (relation := self._relation(part.edges)) is not None:
             more["relation"] = packed(relation, "u2")
         if is_node and (pairs.level == "edge" or pairs.graph.types is not None):
@@ -106,6 +112,28 @@ class Explained:
             return list(dict.fromkeys(roots[position].tolist()))
         is_node_id = pairs.num_layers is not None and pairs.level == "node" and pairs.graph.types is None
         return [int(pairs.targets[position])] if is_node_id else []
+
+    def _nodes(self, position: int, part: DrawnPart) -> dict[str, Any]:
+        """Return the nodes' scores by a walk, and the strongest pairs of attention over all nodes; may be empty."""
+        subject, method = self.evaluation.subject, node_method(self.evaluation)
+        if subject is None or method is None:
+            return {}
+        target = [int(self.evaluation.pairs.targets[position])]
+        try:
+            scores = attribute_nodes(subject, target, method).dense(target[0])
+            pairs = global_pairs(subject, target[0], MOST_ARCS)
+        except (UnsupportedModelError, ArgumentError):  # the page is drawn without them
+            return {}
+        content: dict[str, Any] = {"nodeScores": packed(_floats(scores[torch.as_tensor(part.nodes)]), "f4")}
+        if pairs is None or not pairs.score.numel():
+            return content
+        place = torch.full((subject.graph.num_nodes,), -1)
+        place[torch.as_tensor(part.nodes)] = torch.arange(len(part.nodes))
+        ends = torch.stack([place[pairs.key.cpu()], place[pairs.query.cpu()]])
+        is_drawn = (ends >= 0).all(dim=0)
+        arcs = (ends[0][is_drawn], "u2"), (ends[1][is_drawn], "u2"), (_floats(pairs.score.cpu()[is_drawn]), "f4")
+        names = ("from", "to", "score")
+        return content | {"arcs": {name: packed(*arc) for name, arc in zip(names, arcs, strict=True)}}
 
     def _names(self, nodes: Ints) -> list[str] | None:
         """Return names of nodes of a batch or of a typed graph; None if the page has one list for all targets."""
@@ -163,6 +191,13 @@ class Explained:
             count = reached.astype(np.float64)
             size += float(count.sum())
         return size
+
+
+def node_method(evaluation: Evaluation) -> GAtt | None:
+    """Return the walk whose node scores a page shows: the first of the evaluated methods that has some."""
+    walks = [name for name in evaluation.pair_scores if name in METHODS and issubclass(METHODS[name], GAtt)]
+    method = METHODS[walks[0]].make() if walks else None
+    return method if isinstance(method, GAtt) else None
 
 
 def relations_of(evaluation: Evaluation) -> list[str] | None:

@@ -11,6 +11,8 @@ var PARTS = [
   ["step", -1, Number],
   ["loops", true, flag],
   ["apart", false, flag],
+  ["sized", false, flag],
+  ["arcs", false, flag],
   ["scale", "own", String],
   ["sort", "telling", String],
   ["show", "all", String],
@@ -394,6 +396,8 @@ var Content = class {
       layers: layers ?? null,
       names: raw.names ?? Array.from(nodes, (id) => this.nodeName(id)),
       group: raw.group ? unpack(raw.group) : null,
+      nodeScores: raw.nodeScores ? unpack(raw.nodeScores) : null,
+      arcs: raw.arcs ? unpackAll(raw.arcs) : null,
       edges: raw.edges ? unpack(raw.edges) : null,
       roots: raw.roots ?? (raw.target >= 0 ? [raw.target] : [])
     };
@@ -1350,8 +1354,8 @@ function normal(from, to) {
 
 // src/neighbourhood.js
 var NAMED = 80;
-function neighbourhoodScene(content, target, values, visible, layout, box, colors, largest = null) {
-  const discs = place(content, target, layout, box, colors);
+function neighbourhoodScene(content, target, values, visible, layout, box, colors, largest = null, asked = {}) {
+  const discs = place(content, target, layout, box, colors, asked.sized);
   const { of: strength, largest: scale } = strengths(values, largest);
   const turns = gaps(discs, target.source, target.destination, visible);
   const key = (from, to) => from * 65536 + to;
@@ -1380,9 +1384,18 @@ function neighbourhoodScene(content, target, values, visible, layout, box, color
     disc.hidden = !layout.shown[node];
   });
   const negative = values.some((value) => value < 0);
-  return { discs, links, truth: (link) => Boolean(target.truth?.[link.edge]), scale: { largest: scale, negative } };
+  return { discs, links, arcs: asked.arcs ? arcsOf(target, discs, layout, colors) : [], truth: (link) => Boolean(target.truth?.[link.edge]), scale: { largest: scale, negative } };
 }
-function place(content, target, layout, box, colors) {
+function arcsOf(target, discs, layout, colors) {
+  if (!target.arcs) return [];
+  const { of: strength } = strengths(target.arcs.score);
+  return Array.from(strength.keys()).filter((arc) => [target.arcs.from[arc], target.arcs.to[arc]].every((node) => layout.shown[node])).map((arc) => {
+    const [from, to] = [discs[target.arcs.from[arc]], discs[target.arcs.to[arc]]];
+    const width = 0.8 + 2.2 * Math.abs(strength[arc]);
+    return { ...arrow(from, to, 0.3, width, 8), width, fill: colorOf(colors, strength[arc]), strength: Math.abs(strength[arc]) };
+  });
+}
+function place(content, target, layout, box, colors, sized) {
   const drawn = Array.from(target.nodes.keys()).filter((node) => layout.shown[node]);
   const range = (values) => drawn.reduce(([low, high], node) => [Math.min(low, values[node]), Math.max(high, values[node])], [Infinity, -Infinity]);
   const [[left, right], [top, bottom]] = [range(layout.x), range(layout.y)];
@@ -1392,6 +1405,7 @@ function place(content, target, layout, box, colors) {
   const small = Math.max(2.5, Math.min(17, 0.34 * layout.spacing * scale));
   const [cx, cy] = [(left + right) / 2, (top + bottom) / 2];
   const fewNodes = drawn.length <= NAMED;
+  const read = sized && target.nodeScores ? strengths(target.nodeScores).of : null;
   return Array.from(target.nodes, (id, node) => {
     const isTarget = target.roots.includes(node);
     const group = target.group?.[node];
@@ -1400,7 +1414,8 @@ function place(content, target, layout, box, colors) {
       x: box.width / 2 + (layout.x[node] - cx) * scale,
       y: box.height / 2 - 8 + (layout.y[node] - cy) * scale,
       small,
-      r: isTarget ? Math.max(small * 1.3, 7) : small,
+      // The area of a node follows its score, around its usual size.
+      r: read ? small * (0.5 + 1.1 * Math.sqrt(Math.abs(read[node]))) : isTarget ? Math.max(small * 1.3, 7) : small,
       isTarget,
       fill: group === void 0 ? null : groupColor(colors, content.groupRank(group)),
       shape: content.groups?.shapes ? group : 0,
@@ -1454,7 +1469,7 @@ var Picture = class {
     this.overlay = s("g", { "pointer-events": "none" });
     this.above = s("g", { "pointer-events": "none" });
     this.groups = new Set(scene.discs.filter((disc) => !disc.hidden && disc.fill).map((disc) => groupOf(disc.node)));
-    const group = s("g", {}, this.#halos(), this.#links(), this.overlay, this.#discs(), this.#marks(), this.#levels(), this.above);
+    const group = s("g", {}, this.#halos(), this.#links(), this.overlay, this.#discs(), this.#marks(), this.#levels(), this.#arcs(), this.above);
     this.svg.replaceChildren(
       s("rect", { width: "100%", height: "100%", fill: colors.paper }),
       group,
@@ -1474,6 +1489,17 @@ var Picture = class {
       "stroke-width": width,
       "stroke-linecap": "round"
     });
+  }
+  /** Attention over all nodes: dashed arcs from the node that is read to the node that reads it. */
+  #arcs() {
+    return s("g", { class: "arcs", "pointer-events": "none" }, (this.#scene.arcs ?? []).map((arc) => s("path", {
+      d: arc.line,
+      fill: "none",
+      stroke: arc.fill,
+      "stroke-width": arc.width,
+      "stroke-opacity": 0.35 + 0.5 * arc.strength,
+      "stroke-dasharray": "6 3"
+    })));
   }
   #links() {
     return s("g", {}, this.#scene.links.map((link) => link.fill ? s("path", { d: link.path, fill: link.fill }) : s("path", {
@@ -2032,6 +2058,8 @@ var Explorer = class {
       step: -1,
       loops: true,
       apart: false,
+      sized: false,
+      arcs: false,
       scale: "own",
       cut: [],
       ...state
@@ -2158,6 +2186,10 @@ var Explorer = class {
     const shared = h("input", { type: "checkbox", change: () => this.set({ scale: shared.checked ? "shared" : "own" }) });
     shared.checked = state.scale === "shared";
     this.sharedCheck = h("label", { class: "check" }, shared, "one scale for both");
+    const everywhere = [
+      ...content.targets.some((target) => target.nodeScores) ? [check("sized", `nodes by ${content.nodeMethod ?? "score"}`)] : [],
+      ...content.targets.some((target) => target.arcs) ? [check("arcs", "attention over all nodes")] : []
+    ];
     const [shownMethod, besides, ...protocol] = fields;
     return [
       h("div", { class: "controls" }, h("div", { class: "with-term" }, switcher, hasTree ? term("tree") : null), shownMethod, protocol),
@@ -2166,7 +2198,7 @@ var Explorer = class {
         { class: "controls" },
         besides,
         h("label", { class: "field filter" }, h("span", {}, "Strongest edges "), this.filterText, this.filter),
-        h("div", { class: "checks" }, check("loops", "self-loops"), check("apart", "unconnected nodes"), this.sharedCheck)
+        h("div", { class: "checks" }, check("loops", "self-loops"), check("apart", "unconnected nodes"), ...everywhere, this.sharedCheck)
       )
     ];
   }
@@ -2309,7 +2341,7 @@ var Explorer = class {
       } else {
         const title = content.valuesLabel(shown, state.protocol);
         picture.draw(
-          neighbourhoodScene(content, target, all[place2], this.#visible, this.#layout, picture.box, colors, largest),
+          neighbourhoodScene(content, target, all[place2], this.#visible, this.#layout, picture.box, colors, largest, state),
           colors,
           title,
           `Neighbourhood of ${name} by ${title}: ${count(drawn, "edge")} drawn; the table lists them`,
