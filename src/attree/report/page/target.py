@@ -131,9 +131,12 @@ class Explained:
         place[torch.as_tensor(part.nodes)] = torch.arange(len(part.nodes))
         ends = torch.stack([place[pairs.key.cpu()], place[pairs.query.cpu()]])
         is_drawn = (ends >= 0).all(dim=0)
-        arcs = (ends[0][is_drawn], "u2"), (ends[1][is_drawn], "u2"), (_floats(pairs.score.cpu()[is_drawn]), "f4")
-        names = ("from", "to", "score")
-        return content | {"arcs": {name: packed(*arc) for name, arc in zip(names, arcs, strict=True)}}
+        arcs = {
+            "from": packed(ends[0][is_drawn].numpy(), "u2"),
+            "to": packed(ends[1][is_drawn].numpy(), "u2"),
+            "score": packed(_floats(pairs.score.cpu()[is_drawn]), "f4"),
+        }
+        return content | {"arcs": arcs}
 
     def _names(self, nodes: Ints) -> list[str] | None:
         """Return names of nodes of a batch or of a typed graph; None if the page has one list for all targets."""
