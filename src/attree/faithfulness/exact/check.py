@@ -85,19 +85,19 @@ class Checker:
         """Record a pass with the inputs and outputs of every call, at all rows if `check`, else at a sample of rows."""
         traces: Traces = []
 
-        def watch(trace: Layer, given: Arguments, out: Tensor) -> None:
+        def watch(trace: Layer, arguments: Arguments, out: Tensor) -> None:
             # Later operations may change inputs and outputs in place.
-            whole, before, after = check and self._outputs.batch is None, list(given.inputs), by_type(out, trace)
+            whole, before, after = check and self._outputs.batch is None, list(arguments.inputs), by_type(out, trace)
             if whole:
                 before = [x if isinstance(x, Lazy) else x.clone() for x in before]
                 after = [rows if isinstance(rows, Lazy) else rows.clone() for rows in after]
-                traces.append((before, after, list(given.sides)))
+                traces.append((before, after, list(arguments.sides)))
             else:
-                traces.append(rows_at(self._sample, trace, (before, after, list(given.sides))))
+                traces.append(rows_at(self._sample, trace, (before, after, list(arguments.sides))))
             if check and isinstance(trace, MessageTrace):
                 trace.check(NODES, ENTERING)
-            elif check and isinstance(trace, LayerTrace) and isinstance(given, ConvArguments):
-                check_conv(trace, given, out)
+            elif check and isinstance(trace, LayerTrace) and isinstance(arguments, ConvArguments):
+                check_conv(trace, arguments, out)
 
         return self._recorder.record(model, watch), traces
 
@@ -106,20 +106,20 @@ class Checker:
         sample = self._sample
         try:
             if stages is not None:
-                for one in sample.with_noise() if sample.whole else []:
-                    RowCheck(recording, one, traces, stages).run()
+                for rows_to_compare in sample.with_noise() if sample.whole else []:
+                    RowCheck(recording, rows_to_compare, traces, stages).run()
                 return RowCheck(recording, sample, traces, stages).run()
             if self._outputs.batch is None:
                 few = [rows_at(sample, layer, trace) for layer, trace in zip(recording.layers, traces, strict=True)]
                 stages = RowCheck(recording, sample, few, None).run()
                 many = Sample.many(self._outputs, self._graph)
                 lots = [rows_at(many, layer, trace) for layer, trace in zip(recording.layers, traces, strict=True)]
-                for one in (many, *many.with_noise()):
-                    RowCheck(recording, one, lots, stages).run()
+                for rows_to_compare in (many, *many.with_noise()):
+                    RowCheck(recording, rows_to_compare, lots, stages).run()
                 return stages
             stages = RowCheck(recording, sample, traces, None).run()
-            for one in sample.with_noise() if sample.whole else []:
-                RowCheck(recording, one, traces, stages).run()
+            for rows_to_compare in sample.with_noise() if sample.whole else []:
+                RowCheck(recording, rows_to_compare, traces, stages).run()
             return stages
         except NotRowwiseError:
             raise
@@ -138,12 +138,12 @@ def _check_types(call: ModelCall, outputs: OutputLevel) -> None:
         raise NotRowwiseError("it takes the links to predict as a dict")
 
 
-def check_conv(trace: LayerTrace, given: ConvArguments, out: Tensor) -> None:
+def check_conv(trace: LayerTrace, arguments: ConvArguments, out: Tensor) -> None:
     """Check that a convolution's algebra (its arithmetic in steps) gives the convolution's output at a few nodes.
 
     Args:
         trace: The steps that the algebra computed.
-        given: Arguments of the convolution's call.
+        arguments: Arguments of the convolution's call.
         out: Output that the algebra computed.
 
     Raises:
@@ -154,25 +154,25 @@ def check_conv(trace: LayerTrace, given: ConvArguments, out: Tensor) -> None:
     nodes = torch.linspace(0, layer.num_nodes - 1, count, device=layer.device).round().long()
     total = layer.entering.sizes[nodes].cumsum(0)
     nodes = nodes[total <= max(int(total[0]), ENTERING)]
-    expected, known = (_run_on_types if layer.blocks is not None else _run_on_part)(trace, given, nodes)
-    dtype = given.x.compact.dtype if isinstance(given.x, LazyRows) else given.x.dtype
-    if not isinstance(expected, Tensor) or not same(out[known], expected, dtype):
+    expected, places = (_run_on_types if layer.blocks is not None else _run_on_part)(trace, arguments, nodes)
+    dtype = arguments.x.compact.dtype if isinstance(arguments.x, LazyRows) else arguments.x.dtype
+    if not isinstance(expected, Tensor) or not same(out[places], expected, dtype):
         raise NotRowwiseError(f"its layer {type(conv).__name__} computes something else than its known arithmetic")
 
 
-def _run_on_part(trace: LayerTrace, given: ConvArguments, nodes: Tensor) -> tuple[Any, Tensor]:
+def _run_on_part(trace: LayerTrace, arguments: ConvArguments, nodes: Tensor) -> tuple[Any, Tensor]:
     """Run a convolution on the edges that enter some nodes; return its output for these nodes, and the nodes."""
-    conv, enters = trace.algebra.conv, torch.isin(given.edge_index[1], nodes).nonzero().view(-1)
-    edges = given.edge_index[:, enters]
-    known = torch.cat([edges[0], nodes]).unique()
+    conv, enters = trace.algebra.conv, torch.isin(arguments.edge_index[1], nodes).nonzero().view(-1)
+    edges = arguments.edge_index[:, enters]
+    part_nodes = torch.cat([edges[0], nodes]).unique()
     features = {}
-    if given.features is not None and trace.algebra.edge_argument is not None:
-        features[trace.algebra.edge_argument] = rows_of(given.features, enters)
-    out = type(conv).forward(conv, rows_of(given.x, known), torch.searchsorted(known, edges), **features)
-    return (out[torch.searchsorted(known, nodes)] if isinstance(out, Tensor) else out), nodes
+    if arguments.features is not None and trace.algebra.edge_argument is not None:
+        features[trace.algebra.edge_argument] = rows_of(arguments.features, enters)
+    out = type(conv).forward(conv, rows_of(arguments.x, part_nodes), torch.searchsorted(part_nodes, edges), **features)
+    return (out[torch.searchsorted(part_nodes, nodes)] if isinstance(out, Tensor) else out), nodes
 
 
-def _run_on_types(trace: LayerTrace, given: ConvArguments, nodes: Tensor) -> tuple[Any, Tensor]:
+def _run_on_types(trace: LayerTrace, arguments: ConvArguments, nodes: Tensor) -> tuple[Any, Tensor]:
     """Do the same as `_run_on_part` for one or several relations; `nodes` are destinations."""
     conv, layer = trace.algebra.conv, trace.graph
     graph, blocks, types = layer.graph, layer.blocks, layer.graph.types
@@ -180,32 +180,34 @@ def _run_on_types(trace: LayerTrace, given: ConvArguments, nodes: Tensor) -> tup
     assert types is not None
     first = 0 if len(blocks.targets) > 1 else types.nodes(blocks.inputs[blocks.targets[0]]).start
     ids = nodes + first
-    edges, chosen = {}, {}
+    edges, edge_ids = {}, {}
     for kind in blocks.relations:
-        own, ends = graph.typed_edges[kind], [types.nodes(kind[0]).start, types.nodes(kind[2]).start]
-        chosen[kind] = torch.isin(own[1] + ends[1], ids).nonzero().view(-1)
-        edges[kind] = own[:, chosen[kind]] + torch.tensor(ends, device=own.device).view(2, 1)
-    known = torch.cat([*(pair.view(-1) for pair in edges.values()), ids]).unique()
-    of_type = {kind: known[types.type_of_nodes(known) == place] for place, kind in enumerate(types.node_types)}
+        edge_index, ends = graph.typed_edges[kind], [types.nodes(kind[0]).start, types.nodes(kind[2]).start]
+        edge_ids[kind] = torch.isin(edge_index[1] + ends[1], ids).nonzero().view(-1)
+        edges[kind] = edge_index[:, edge_ids[kind]] + torch.tensor(ends, device=edge_index.device).view(2, 1)
+    part_nodes = torch.cat([*(pair.view(-1) for pair in edges.values()), ids]).unique()
+    of_type = {
+        kind: part_nodes[types.type_of_nodes(part_nodes) == place] for place, kind in enumerate(types.node_types)
+    }
     local = {
         kind: torch.stack([torch.searchsorted(of_type[side], pair[end]) for end, side in ((0, kind[0]), (1, kind[2]))])
         for kind, pair in edges.items()
     }
     x = [
         rows_of(rows, of_type[kind] - types.nodes(kind).start)
-        for kind, rows in zip(blocks.inputs, given.inputs, strict=True)
+        for kind, rows in zip(blocks.inputs, arguments.inputs, strict=True)
     ]
-    if given.types:
-        found = type(conv).forward(conv, dict(zip(given.types, x, strict=True)), local)
-        returned = [kind for kind in given.types if kind in found]
-        out = torch.cat([found[kind] for kind in returned])
+    if arguments.types:
+        outputs = type(conv).forward(conv, dict(zip(arguments.types, x, strict=True)), local)
+        returned = [kind for kind in arguments.types if kind in outputs]
+        out = torch.cat([outputs[kind] for kind in returned])
         of_rows = torch.cat([of_type[kind] for kind in returned])
     else:
         kind, features = blocks.relations[0], {}
-        if given.features is not None and trace.algebra.edge_argument is not None:
-            features[trace.algebra.edge_argument] = rows_of(given.features, chosen[kind])
+        if arguments.features is not None and trace.algebra.edge_argument is not None:
+            features[trace.algebra.edge_argument] = rows_of(arguments.features, edge_ids[kind])
         out = type(conv).forward(conv, x[0] if len(x) == 1 else tuple(x), local[kind], **features)
         of_rows = of_type[kind[2]]
     # Other nodes lack some of their entering edges.
-    kept = torch.isin(of_rows, ids).nonzero().view(-1)
-    return out[kept], of_rows[kept] - first
+    are_complete = torch.isin(of_rows, ids).nonzero().view(-1)
+    return out[are_complete], of_rows[are_complete] - first

@@ -166,9 +166,9 @@ class _Outputs:
     def __init__(self, values: Tensor) -> None:
         self.values = values
 
-    def fill(self, chosen: Tensor, output: Tensor) -> None:
+    def fill(self, positions: Tensor, output: Tensor) -> None:
         """Set the outputs of some pairs."""
-        self.values[chosen] = output.to(self.values.dtype)
+        self.values[positions] = output.to(self.values.dtype)
 
 
 class _RowRun:
@@ -188,8 +188,8 @@ class _RowRun:
         rows, graph = chunk.rows[stages.family[INPUT]], self.recording.graph
         part = Part(rows.node, graph.original_edge_index, queries=chunk.queries)
         if stages.reads == "graphs" and stages.readout is not None:
-            own = self.recording.call.batch
-            graph_of = None if own is None else own[graph.destination[chunk.edges]]
+            batch = self.recording.call.batch
+            graph_of = None if batch is None else batch[graph.destination[chunk.edges]]
             part = replace(part, graph=chunk.rows[stages.readout].edge, graph_of=graph_of)
             part = replace(part, num_graphs=chunk.edges.numel())
         return self.recording.model(self.recording.call_on(part), self.answer)
@@ -200,10 +200,10 @@ class _RowRun:
         number, self._calls = self._calls, self._calls + 1
         layer = self.recording.layers[number]
         assert layer.conv is conv
-        given = read_arguments(layer, args, kwargs)
+        arguments = read_arguments(layer, args, kwargs)
         if isinstance(layer, MessageTrace):
-            assert isinstance(given, MessageArguments)
-            outputs = MessageUpdate(layer, self._chunk.calls[number], self._chunk, self.protocol, given).outputs()
+            assert isinstance(arguments, MessageArguments)
+            outputs = MessageUpdate(layer, self._chunk.calls[number], self._chunk, self.protocol, arguments).outputs()
         else:
-            outputs = CallUpdate(number, layer, self.plan, self._chunk, self.protocol).outputs(given.inputs)
-        return given.answer(outputs, layer.weights, self.recording.graph)
+            outputs = CallUpdate(number, layer, self.plan, self._chunk, self.protocol).outputs(arguments.inputs)
+        return arguments.answer(outputs, layer.weights, self.recording.graph)

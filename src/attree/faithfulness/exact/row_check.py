@@ -32,9 +32,9 @@ def _node_rows(sample: Sample, layer: Layer, number: int) -> tuple[Tensor, Tenso
     kinds, types = layer.input_types, layer.graph.graph.types
     if kinds is None or types is None:
         return torch.arange(sample.node.numel(), device=sample.node.device), sample.node
-    own = types.nodes(kinds[number])
-    rows = sample.rows_of(own)
-    return rows, sample.node[rows] - own.start
+    nodes = types.nodes(kinds[number])
+    rows = sample.rows_of(nodes)
+    return rows, sample.node[rows] - nodes.start
 
 
 def rows_at(sample: Sample, layer: Layer, trace: Trace) -> Trace:
@@ -78,18 +78,18 @@ class RowCheck:
     def run(self) -> Stages:
         """Compare the convolutions' inputs and the outputs; return the stages, found in this run if not known."""
         recording, sample, mode = self.recording, self.sample, self._mode
-        given = recording.call_on(sample.part(recording.graph), lazy=False)
-        given = self._with_noise(given)
+        call = recording.call_on(sample.part(recording.graph), lazy=False)
+        call = self._with_noise(call)
         if mode is not None:
-            self._mark(mode, given)
+            self._mark(mode, call)
         with nullcontext() if mode is None else mode:
-            output = recording.model(given, self._answer)
+            output = recording.model(call, self._answer)
         if self._calls != len(recording.layers):
             raise NotRowwiseError("its forward calls other layers on rows")
-        expected, kept = recording.output[sample.outputs], sample.kept
+        expected, reads_no_decoy = recording.output[sample.outputs], sample.reads_no_decoy
         if not isinstance(output, Tensor) or output.shape != expected.shape:
             raise NotRowwiseError("its forward returns another shape on rows")
-        if not same(output[kept], expected[kept], expected.dtype):
+        if not same(output[reads_no_decoy], expected[reads_no_decoy], expected.dtype):
             raise NotRowwiseError(_MIXES[sample.reads])
         if self.stages is not None:
             return self.stages
@@ -98,20 +98,17 @@ class RowCheck:
             raise NotRowwiseError("its output depends on edges outside its attention layers")
         return mode.result(output, sample.reads)
 
-    def _with_noise(self, given: ModelCall) -> ModelCall:
+    def _with_noise(self, call: ModelCall) -> ModelCall:
         """Return the call with noise in the features of decoy rows."""
         types = self.recording.graph.types
         if types is None:
-            fits = given.has_features and given.x.is_floating_point()
-            return given.with_features(self._noisy(given.x, self.sample.decoy, 0)) if fits else given
-        if given.features is None:
-            return given
-        decoys = {kind: self.sample.decoy[self.sample.rows_of(types.nodes(kind))] for kind in given.features}
-        return given.with_features(
-            {
-                kind: self._noisy(x, decoys[kind], 0) if x.is_floating_point() else x
-                for kind, x in given.features.items()
-            }
+            fits = call.has_features and call.x.is_floating_point()
+            return call.with_features(self._noisy(call.x, self.sample.decoy, 0)) if fits else call
+        if call.features is None:
+            return call
+        decoys = {kind: self.sample.decoy[self.sample.rows_of(types.nodes(kind))] for kind in call.features}
+        return call.with_features(
+            {kind: self._noisy(x, decoys[kind], 0) if x.is_floating_point() else x for kind, x in call.features.items()}
         )
 
     def _noisy(self, rows: Tensor, decoy: Tensor, seed: int) -> Tensor:
@@ -127,36 +124,40 @@ class RowCheck:
         layer = layers[self._calls - 1] if self._calls <= len(layers) else None
         if layer is None or layer.conv is not conv:
             raise NotRowwiseError("its forward calls other layers on rows")
-        given, (before, after, sides) = read_arguments(layer, args, kwargs), self.rows[self._calls - 1]
-        if len(given.inputs) != len(before):
+        arguments, (before, after, sides) = read_arguments(layer, args, kwargs), self.rows[self._calls - 1]
+        if len(arguments.inputs) != len(before):
             raise NotRowwiseError("its forward calls other layers on rows")
         # Inputs that no call feeds do not depend on the reduced edge, so they need no check.
-        fed = self._feeds(given)
-        for side, x, own in zip(sides, given.inputs, before, strict=True):
-            kept = ~self.sample.decoy[_node_rows(self.sample, layer, side)[0]]
-            if fed[side] and (x.shape != own.shape or not same(x[kept], own[kept], own.dtype)):
+        fed = self._feeds(arguments)
+        for side, x, recorded in zip(sides, arguments.inputs, before, strict=True):
+            is_no_decoy = ~self.sample.decoy[_node_rows(self.sample, layer, side)[0]]
+            if fed[side] and (
+                x.shape != recorded.shape or not same(x[is_no_decoy], recorded[is_no_decoy], recorded.dtype)
+            ):
                 raise NotRowwiseError("the operations between its attention layers are not computed node by node")
         targets = (0,) if layer.graph.blocks is None else layer.graph.blocks.targets
         outputs = [
             self._noisy(rows, self.sample.decoy[_node_rows(self.sample, layer, number)[0]], self._calls)
             for number, rows in zip(targets, after, strict=True)
         ]
-        answer = given.answer(outputs, layer.weights, self.recording.graph)
+        answer = arguments.answer(outputs, layer.weights, self.recording.graph)
         if self._mode is not None:
             self._mode.mark(answer, EDGES)  # returned attention has one row per edge
             self._mode.mark(outputs, self._calls)
         return answer
 
-    def _feeds(self, given: Arguments) -> InputCalls:
+    def _feeds(self, arguments: Arguments) -> InputCalls:
         """Return the earlier calls that feed each input of a convolution; raise if the model cannot run on rows."""
         if self.stages is not None:
             return self.stages.inputs[self._calls - 1]
         mode = self._mode
         assert mode is not None
-        found = []
-        for side in range(given.num_sides):
-            stages = mode.marks([x for number, x in zip(given.sides, given.inputs, strict=True) if number == side])
-            if isinstance(given, MessageArguments):
+        input_calls = []
+        for side in range(arguments.num_sides):
+            stages = mode.marks(
+                [x for number, x in zip(arguments.sides, arguments.inputs, strict=True) if number == side]
+            )
+            if isinstance(arguments, MessageArguments):
                 mode.meetings.add(stages)  # all of them are read at the same rows
             feeds = tuple(sorted(stage for stage in stages if stage > 0))
             if feeds and EDGES in stages:
@@ -164,21 +165,23 @@ class RowCheck:
             if feeds and READOUT in stages:
                 what = "the links to predict" if self.sample.reads == "links" else "whole graphs"
                 raise NotRowwiseError(f"an operation between its attention layers sees {what}")
-            found.append(feeds)
+            input_calls.append(feeds)
         others = (
-            [*given.edges.values(), *given.others.values()] if isinstance(given, MessageArguments) else given.features
+            [*arguments.edges.values(), *arguments.others.values()]
+            if isinstance(arguments, MessageArguments)
+            else arguments.features
         )
         if mode.marks(others) - {EDGES}:
             raise NotRowwiseError("its edge features depend on its nodes")
-        mode.inputs.append(tuple(found))
+        mode.inputs.append(tuple(input_calls))
         return mode.inputs[-1]
 
-    def _mark(self, mode: StageMode, given: ModelCall) -> None:
+    def _mark(self, mode: StageMode, call: ModelCall) -> None:
         """Mark arguments that belong to nodes, graphs and edges."""
         of_graphs = READOUT if self.sample.graph_of is not None else INPUT
         stage = {Kind.NODE: INPUT, Kind.EDGE: EDGES, Kind.EDGES: EDGES, Kind.BATCH: of_graphs, Kind.PTR: of_graphs}
         stage[Kind.IDS] = READOUT
-        for kind, value in zip(given.kinds, given.values, strict=True):
+        for kind, value in zip(call.kinds, call.values, strict=True):
             if kind in stage:
                 mode.mark(value, stage[kind])
 

@@ -46,7 +46,7 @@ class Sample:
         whole: Whether the rows are all nodes in order, because the model treats them as one graph.
         link: The links to compare; None unless outputs belong to links.
         queries: The two ends of each link as rows, [2, links].
-        own: Rows of the explained node type, if outputs belong to nodes of one type; None if all rows.
+        explained: Rows of the explained node type, if outputs belong to nodes of one type; None if all rows.
         first: The graph's id of the first node of that type.
     """
 
@@ -57,7 +57,7 @@ class Sample:
     whole: bool = False
     link: Tensor | None = None
     queries: Tensor | None = None
-    own: Tensor | None = None
+    explained: Tensor | None = None
     first: int = 0
 
     @classmethod
@@ -73,17 +73,17 @@ class Sample:
         """
         nodes, decoys = [], []
         for kind in types.node_types:
-            own = types.nodes(kind)
-            if len(own):
-                nodes.append(_shuffled(len(own), count, seed) + own.start)
+            nodes_of_type = types.nodes(kind)
+            if len(nodes_of_type):
+                nodes.append(_shuffled(len(nodes_of_type), count, seed) + nodes_of_type.start)
                 decoys.append(torch.zeros_like(nodes[-1], dtype=torch.bool))
                 decoys[-1][0] = decoys[-1][-1] = True
         node, decoy = torch.cat(nodes).to(device), torch.cat(decoys).to(device)
         if node_type is None:
             return cls(node, decoy)
-        explained = types.nodes(node_type)
-        is_own = ((node >= explained.start) & (node < explained.stop)).nonzero().view(-1)
-        return cls(node, decoy, own=is_own, first=explained.start)
+        nodes_of_type = types.nodes(node_type)
+        explained = ((node >= nodes_of_type.start) & (node < nodes_of_type.stop)).nonzero().view(-1)
+        return cls(node, decoy, explained=explained, first=nodes_of_type.start)
 
     @classmethod
     def of_nodes(cls, graph: Graph, count: int, seed: int = 0) -> Sample:
@@ -151,8 +151,8 @@ class Sample:
     @classmethod
     def _typed(cls, outputs: OutputLevel, graph: Graph, types: Types, links: int, nodes: int, seed: int) -> Sample:
         """Return rows of all node types, after the rows of links if outputs belong to links."""
-        own = cls.of_types(types, outputs.node_type, nodes, graph.device, seed)
-        return own if outputs.ends is None else cls.of_links(outputs.ends, links, seed).beside(own)
+        of_types = cls.of_types(types, outputs.node_type, nodes, graph.device, seed)
+        return of_types if outputs.ends is None else cls.of_links(outputs.ends, links, seed).beside(of_types)
 
     def with_noise(self) -> list[Sample]:
         """Return two samples: one with noise in a random half of the rows, one with noise in the other half."""
@@ -169,17 +169,17 @@ class Sample:
     @property
     def outputs(self) -> Tensor:
         """The row of the recorded output that each output of the sample must equal."""
-        if self.own is not None:
-            return self.node[self.own] - self.first
+        if self.explained is not None:
+            return self.node[self.explained] - self.first
         return next(ids for ids in (self.link, self.graph_of, self.node) if ids is not None)
 
     @property
-    def kept(self) -> Tensor:
+    def reads_no_decoy(self) -> Tensor:
         """Mask of the outputs that read no decoy."""
         if self.queries is not None:
             return ~self.decoy[self.queries].any(dim=0)
         if self.graph is None or self.graph_of is None:
-            return ~self.decoy if self.own is None else ~self.decoy[self.own]
+            return ~self.decoy if self.explained is None else ~self.decoy[self.explained]
         return torch.ones_like(self.graph_of, dtype=torch.bool).index_fill(0, self.graph[self.decoy], False)
 
     def rows_of(self, nodes: range) -> Tensor:

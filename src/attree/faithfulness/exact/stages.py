@@ -58,7 +58,7 @@ class Stages:
     @cached_property
     def feeds(self) -> tuple[tuple[int, ...], ...]:
         """For each call, the calls that directly produced its inputs."""
-        return tuple(tuple(sorted({one for feeds in inputs for one in feeds})) for inputs in self.inputs)
+        return tuple(tuple(sorted({call for feeds in inputs for call in feeds})) for inputs in self.inputs)
 
     @property
     def num_families(self) -> int:

@@ -113,13 +113,13 @@ def trace_layer(algebra: LayerAlgebra, states: States, edges: LayerEdges, memory
     for begin, end in chunk_bounds(graph.entering.sizes * float(width * 8 * 3 + 64), min(memory, CHUNK_BYTES)):
         first, last = int(ptr[begin]), int(ptr[end])
         node, source = graph.entering_destination[first:last], graph.entering_source[first:last]
-        row, chosen = (node if begin == 0 else node - begin), entering[first:last]
-        at_edges = trace.edges_at(chosen)
+        row, edge_ids = (node if begin == 0 else node - begin), entering[first:last]
+        at_edges = trace.edges_at(edge_ids)
         scores = algebra.score(take_rows(states.source, source), take_rows(states.target, node), at_edges)
         if edges.shift is not None:
-            scores += take_rows(edges.shift, chosen)
+            scores += take_rows(edges.shift, edge_ids)
         part, norm = row_softmax(scores, row, end - begin)
-        weights.index_copy_(0, chosen, part)
+        weights.index_copy_(0, edge_ids, part)
         log_norm[begin:end] = norm
         trace.aggregated[begin:end] = sum_entries(trace, ptr[begin : end + 1] - first, row, source, part, at_edges)
     return trace
