@@ -90,9 +90,10 @@ def test_other_pairs_and_protocols_in_between_change_nothing(kept: str, monkeypa
         recorded = reducer.record()
         for pairs, protocol in asked:
             assert_same(recorded.reduce(pairs, protocol), fresh(pairs, protocol))
-    assert reducer._plan is not None
-    assert (reducer._plan._kept is None) == (kept == "not kept")
-    assert (len(reducer._plan._bounds) > 1) == (kept != "whole")
+    assert reducer._plans
+    for plan in reducer._plans.values():
+        assert (plan._kept is None) == (kept == "not kept")
+        assert (len(plan._bounds) > 1) == (kept != "whole")
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=str)

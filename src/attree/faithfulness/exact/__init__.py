@@ -36,8 +36,8 @@ Terms:
   the model's input. Stages that an operation combines form a *family* and share their rows.
 - *row*: a reduced edge and a node. *record*: a row that changes in some call.
 - *entry*: an edge that enters a row's node. *sender*: the row of the previous call that a changed entry comes from.
-- *light* entries: changed entries of rows whose own features are unchanged; these rows are updated. *own* rows: rows
-  whose own features changed; these rows are recomputed.
+- *light* entries: changed entries of rows whose own features are unchanged; these rows are updated. *recomputed*
+  rows: rows whose own features changed.
 - *slot*: the number of an entry among all entries of the rows that are computed together.
 
 Where to start reading: `reducer` (the engine), `recording` and `trace` (the recorded pass), `stages` (which call feeds

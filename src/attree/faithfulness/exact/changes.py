@@ -36,14 +36,14 @@ class RowKeys:
         key = torch.cat([part.edge * num_nodes + part.node for part in parts]).unique()
         return cls(key // num_nodes, key % num_nodes)
 
-    def at(self, chosen: Tensor) -> RowKeys:
+    def at(self, positions: Tensor) -> RowKeys:
         """Return some of the rows."""
-        return RowKeys(self.edge[chosen], self.node[chosen])
+        return RowKeys(self.edge[positions], self.node[positions])
 
     def find(self, edge: Tensor, node: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
         """Return the positions of the rows of given edges and nodes, and whether each exists."""
-        own, keys = self.edge * num_nodes + self.node, edge * num_nodes + node
-        return find(own, keys)
+        row_keys, keys = self.edge * num_nodes + self.node, edge * num_nodes + node
+        return find(row_keys, keys)
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,12 @@ class Changes:
         """Number of changed entries."""
         return self.row.numel()
 
-    def at(self, chosen: Tensor | slice) -> Changes:
+    def at(self, positions: Tensor | slice) -> Changes:
         """Return some of the entries."""
         values = self.row, self.edge, self.source, self.sender
-        return Changes(*(one[chosen] if isinstance(chosen, slice) else take_rows(one, chosen) for one in values))
+        if isinstance(positions, slice):
+            return Changes(*(entries[positions] for entries in values))
+        return Changes(*(take_rows(entries, positions) for entries in values))
 
 
 DENSE_ENTRIES = 4096
@@ -201,18 +203,18 @@ class LaterPlan:
         senders: Positions of each input's changed rows among its rows; None if all of them changed.
         changes: The changed entries of the call's rows; their senders are positions among the senders that are sources.
         light: The changed entries of the rows that are updated.
-        own: Rows that are recomputed: their own features changed, or the reduced edge enters them.
-        own_sender: Position of the node of each such row among the senders that are destinations.
-        unchanged: Mask of the recomputed rows whose own features did not change; their `own_sender` is not read. None
-            if all changed.
+        recomputed: Rows that are recomputed: their own features changed, or the reduced edge enters them.
+        recomputed_sender: Position of the node of each such row among the senders that are destinations.
+        unchanged: Mask of the recomputed rows whose own features did not change; their `recomputed_sender` is not
+            read. None if all changed.
         groups: The recomputed rows in groups; None if the groups are formed when they are needed.
     """
 
     senders: tuple[Tensor | None, ...]
     changes: Changes
     light: Changes
-    own: Tensor
-    own_sender: Tensor
+    recomputed: Tensor
+    recomputed_sender: Tensor
     unchanged: Tensor | None
     groups: list[RowGroup] | None
 
@@ -226,8 +228,8 @@ class MessagePlan:
         has_new_features: Whether the features of senders changed; if not, only the weights of their messages did.
         sender_is_reached: Mask of the senders that the reduced edge enters.
         changes: The changed entries of the call's rows.
-        own: Rows whose own features changed.
-        own_sender: Position of the node of each such row among the changed rows of the destinations.
+        moved: Rows whose own features changed.
+        moved_sender: Position of the node of each such row among the changed rows of the destinations.
         targets: Like `senders`, for the destinations.
     """
 
@@ -235,8 +237,8 @@ class MessagePlan:
     has_new_features: bool
     sender_is_reached: Tensor
     changes: Changes
-    own: Tensor
-    own_sender: Tensor
+    moved: Tensor
+    moved_sender: Tensor
     targets: Tensor | None
 
 
@@ -246,12 +248,12 @@ class OutputRows:
 
     Attributes:
         node: The destination of each row, in the call's numbering.
-        chosen: Positions of the tensor's changed rows in the call's `records`; None if these are all records.
+        among_records: Positions of the tensor's changed rows in the call's `records`; None if these are all records.
         place: Positions of these changed rows among all rows of the tensor; None if all rows change.
     """
 
     node: Tensor
-    chosen: Tensor | None
+    among_records: Tensor | None
     place: Tensor | None
 
 
@@ -281,7 +283,7 @@ class ChunkPlan:
         calls: The plan of each call.
         rows: The rows of each family of stages.
         pairs: The pairs (target, edge) whose target changes.
-        found: The output row of each of these pairs.
+        output_rows: The output row of each of these pairs.
         queries: For link outputs: the two ends of each pair's target as rows of the family that outputs read,
             [2, pairs], numbered within their types if there are several; else None.
         done: Number of finished pairs after this chunk.
@@ -291,6 +293,6 @@ class ChunkPlan:
     calls: list[CallPlan]
     rows: list[RowKeys]
     pairs: Tensor
-    found: Tensor
+    output_rows: Tensor
     queries: Tensor | None
     done: int

@@ -61,24 +61,24 @@ class ConvArguments:
     def read(cls, algebra: LayerAlgebra, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ConvArguments:
         """Read the arguments of a call; raise if the algebra does not know one of them."""
         name = type(algebra.conv).__name__
-        given = _signature(type(algebra.conv).forward).bind(algebra.conv, *args, **kwargs).arguments
-        given.pop("self", None)
-        if "x_dict" in given and "edge_index_dict" in given:
-            rows, edges = given["x_dict"], given["edge_index_dict"]
-            if not all(isinstance(one, Tensor) for one in rows.values()):
+        by_name = _signature(type(algebra.conv).forward).bind(algebra.conv, *args, **kwargs).arguments
+        by_name.pop("self", None)
+        if "x_dict" in by_name and "edge_index_dict" in by_name:
+            rows, edges = by_name["x_dict"], by_name["edge_index_dict"]
+            if not all(isinstance(features_of_type, Tensor) for features_of_type in rows.values()):
                 raise NotRowwiseError(f"{name} is called with a node type that has no features")
             returned = tuple(kind for kind in rows if kind in algebra.conv.dst_node_types)
             return cls(tuple(rows.values()), edges, types=tuple(rows), returned=returned)
-        x, edge_index = given.pop("x", None), given.pop("edge_index", None)
-        features = None if algebra.edge_argument is None else given.pop(algebra.edge_argument, None)
-        wants_weights = isinstance(given.pop("return_attention_weights", None), bool)
-        others = [key for key, value in given.items() if value is not None and key not in algebra.ignored_arguments]
+        x, edge_index = by_name.pop("x", None), by_name.pop("edge_index", None)
+        features = None if algebra.edge_argument is None else by_name.pop(algebra.edge_argument, None)
+        wants_weights = isinstance(by_name.pop("return_attention_weights", None), bool)
+        others = [key for key, value in by_name.items() if value is not None and key not in algebra.ignored_arguments]
         if others:
             raise NotRowwiseError(f"{name} is called with `{others[0]}`")
         inputs = tuple(x) if isinstance(x, list | tuple) else (x,)
         if len(inputs) == 2 and inputs[0] is inputs[1]:
             inputs = inputs[:1]
-        fit = all(isinstance(one, Tensor) for one in inputs) and len(inputs) in (1, 2)
+        fit = all(isinstance(features_of_type, Tensor) for features_of_type in inputs) and len(inputs) in (1, 2)
         if not fit or not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
             raise NotRowwiseError(f"{name} is not called with features and edges that are tensors")
         if isinstance(edge_index, EdgeIndex):
@@ -166,8 +166,10 @@ class LayerEdges:
             raise NotRowwiseError(f"{name} is called to return its attention, too")
         if call.types:
             kinds = {kind: find_type(graph, edges) for kind, edges in call.edge_index.items()}
-            known = call.types == types.node_types and all(kind == found for kind, found in kinds.items())
-            if not known or any(
+            are_the_graphs = call.types == types.node_types and all(
+                kind == edge_type for kind, edge_type in kinds.items()
+            )
+            if not are_the_graphs or any(
                 x.dim() != 2 or x.shape[0] != len(types.nodes(kind))
                 for kind, x in zip(call.types, call.inputs, strict=True)
             ):

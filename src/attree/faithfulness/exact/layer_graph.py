@@ -198,10 +198,10 @@ def all_relations(graph: Graph, kinds: Sequence[EdgeType], inputs: Sequence[str]
     assert types is not None
     edges, sources, block, first = [], [], [], 0
     for number, kind in enumerate(kinds):
-        own = torch.arange(types.edges(kind).start, types.edges(kind).stop, device=graph.device)
-        edges.append(own)
-        sources.append(graph.source[own] - types.nodes(kind[0]).start + first)
-        block.append(torch.full_like(own, number))
+        edges_of_kind = torch.arange(types.edges(kind).start, types.edges(kind).stop, device=graph.device)
+        edges.append(edges_of_kind)
+        sources.append(graph.source[edges_of_kind] - types.nodes(kind[0]).start + first)
+        block.append(torch.full_like(edges_of_kind, number))
         first += len(types.nodes(kind[0]))
     at = {kind: number for number, kind in enumerate(inputs)}
     blocks = Blocks(tuple(inputs), tuple(kinds), tuple(at[kind[0]] for kind in kinds), tuple(range(len(inputs))))

@@ -151,17 +151,17 @@ class Lazy(Tensor):
 
 
 class LazyRows(Lazy):
-    """Rows `whole[chosen]` in a floating-point dtype, looked up when they are read.
+    """Rows `whole[positions]` in a floating-point dtype, looked up when they are read.
 
     Attributes:
         whole: All rows, dense or sparse, perhaps in a narrower dtype.
         compact: The same rows as a sparse matrix if few numbers are not 0, else `whole` itself.
-        chosen: Positions of the rows; None for all.
+        positions: Positions of the rows; None for all.
     """
 
     whole: Tensor
     compact: Tensor
-    chosen: Tensor | None
+    positions: Tensor | None
     _store: Store
     _name: Any
 
@@ -187,7 +187,7 @@ class LazyRows(Lazy):
     ) -> LazyRows:
         rows = whole.shape[0] if index is None else index.numel()
         self = torch.Tensor._make_wrapper_subclass(cls, (rows, *whole.shape[1:]), dtype=dtype, device=whole.device)
-        self.whole, self.chosen, self._store, self._name = whole, index, store, name
+        self.whole, self.positions, self._store, self._name = whole, index, store, name
         self.compact = whole if compact is None else compact
         return self
 
@@ -199,16 +199,16 @@ class LazyRows(Lazy):
         """Return the rows as an ordinary tensor that shares no memory with others."""
         if self.whole.layout != torch.strided:
             rows = self.whole.to_sparse_coo()
-            return (rows if self.chosen is None else rows.index_select(0, self.chosen)).to_dense().to(self.dtype)
-        if self.chosen is None:
+            return (rows if self.positions is None else rows.index_select(0, self.positions)).to_dense().to(self.dtype)
+        if self.positions is None:
             return self.whole.to(self.dtype, copy=True)
-        return self.whole.index_select(0, self.chosen).to(self.dtype)
+        return self.whole.index_select(0, self.positions).to(self.dtype)
 
     def _mapped(self, make: Callable[[Tensor], Tensor], key: Any) -> LazyRows:
         """Return the same rows after a row-wise map, which is applied to all rows once."""
         name = (self._name, key)
         whole = self._store.get(name, lambda: self._map_all(make))
-        return LazyRows(whole, self.chosen, self.dtype, self._store, name)
+        return LazyRows(whole, self.positions, self.dtype, self._store, name)
 
     def _map_all(self, make: Callable[[Tensor], Tensor]) -> Tensor:
         if self.compact.layout != torch.strided:
@@ -224,8 +224,8 @@ class LazyRows(Lazy):
         if func in METADATA:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
-        kept = _keep_lazy(func, args, kwargs)
-        return func(*_read(args), **_read(kwargs)) if kept is None else kept
+        lazy = _keep_lazy(func, args, kwargs)
+        return func(*_read(args), **_read(kwargs)) if lazy is None else lazy
 
 
 def _dispatch(func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:

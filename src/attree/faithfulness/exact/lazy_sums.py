@@ -123,7 +123,7 @@ class LazySums(Lazy):
         if self._changed is not None:
             return self._changed.clone()
         out: Tensor | None = None
-        for term in sorted(self.terms, key=lambda one: isinstance(one, Entries)):
+        for term in sorted(self.terms, key=lambda term: isinstance(term, Entries)):
             if isinstance(term, Entries):
                 assert out is not None
                 out.index_add_(0, term.row, term.values.read() * term.factor.unsqueeze(1))
@@ -179,7 +179,7 @@ LazySums.__torch_dispatch__ = staticmethod(_dispatch)
 
 
 def _read(values: Any) -> Any:
-    return torch.utils._pytree.tree_map_only((LazySums, LazyRows), lambda one: one.read(), values)
+    return torch.utils._pytree.tree_map_only((LazySums, LazyRows), lambda lazy: lazy.read(), values)
 
 
 def _values(term: Term) -> LazyRows:
@@ -192,7 +192,7 @@ ADDITIONS = frozenset({torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__})
 
 def _keep_lazy(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> LazySums | None:
     """Return the result of a linear layer or of an addition as lazy sums; None for any other function."""
-    if any(isinstance(one, LazySums) and one._changed is not None for one in args):
+    if any(isinstance(value, LazySums) and value._changed is not None for value in args):
         return None
     if func is F.linear and args and isinstance(args[0], LazySums) and args[0].bias is None:
         weight: Tensor = args[1] if len(args) > 1 else kwargs["weight"]
@@ -200,10 +200,10 @@ def _keep_lazy(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
         return args[0].mapped(lambda values: _linear(values, weight), bias)
     if func in ADDITIONS and len(args) == 2 and not kwargs:
         left, right = args
-        fits = all(isinstance(one, LazySums | LazyRows) for one in args) and left.shape == right.shape
+        fits = all(isinstance(value, LazySums | LazyRows) for value in args) and left.shape == right.shape
         if fits:
-            terms = [one.terms if isinstance(one, LazySums) else (one,) for one in args]
-            biases = [one.bias for one in args if isinstance(one, LazySums) and one.bias is not None]
+            terms = [value.terms if isinstance(value, LazySums) else (value,) for value in args]
+            biases = [value.bias for value in args if isinstance(value, LazySums) and value.bias is not None]
             return LazySums(terms[0] + terms[1], left.shape[0], sum(biases) if biases else None)  # type: ignore[arg-type]
     return None
 

@@ -101,11 +101,13 @@ class MessageTrace:
         self.graph = graph
         self.others = arguments.others
         self.nodes = {
-            name: tuple(one if one is None or isinstance(one, LazyRows) else one.clone() for one in pair)
+            name: tuple(values if values is None or isinstance(values, LazyRows) else values.clone() for values in pair)
             for name, pair in arguments.nodes.items()
         }
         self._edge_index = arguments.edge_index
-        self._edges = {name: one.read() if isinstance(one, LazyRows) else one for name, one in arguments.edges.items()}
+        self._edges = {
+            name: values.read() if isinstance(values, LazyRows) else values for name, values in arguments.edges.items()
+        }
         self._column = column
         self.present = None if column is None or bool((column >= 0).all()) else column >= 0
         self.degrees: Degrees | None = None
@@ -287,11 +289,11 @@ class MessageTrace:
             name in ABOUT_EDGES or name[:-2] in ABOUT_EDGES or (name[-2:] == "_i" and name[:-2] in self.nodes)
             for name in self._names
         )
-        known = all(
+        are_plain = all(
             (name[-2:] == "_j" and name[:-2] in self.nodes) or name in self._edges or name in self.others
             for name in self._names
         )
-        if not is_plain or reads_rows or not known or self._edge_index.shape[1] == 0:
+        if not is_plain or reads_rows or not are_plain or self._edge_index.shape[1] == 0:
             return "other"
         aggregation = type(conv.aggr_module)
         return "sum" if aggregation is SumAggregation else "mean" if aggregation is MeanAggregation else "other"
@@ -312,8 +314,10 @@ class MessageTrace:
         messages = self.conv.message(**arguments)
         if not isinstance(messages, Tensor) or messages.shape != probe.shape:
             return None
-        weights = [one for name, one in self._edges.items() if name in self._names and one.dim() == 1]
-        for weight in (None, *(one for one in weights if one.is_floating_point())):
+        weights = [
+            edge_weight for name, edge_weight in self._edges.items() if name in self._names and edge_weight.dim() == 1
+        ]
+        for weight in (None, *(edge_weight for edge_weight in weights if edge_weight.is_floating_point())):
             expected = probe if weight is None else probe * as_columns(weight[edges], probe)
             if torch.equal(messages, expected):
                 self.has_edge_weights = weight is not None
@@ -327,7 +331,7 @@ class MessageTrace:
     def lazy_values(self) -> LazyRows | None:
         """The features that are added up, if they are lazy rows of the model's input; else None."""
         values = None if self.factor is None else self.nodes[self._only_name][0]
-        return values if isinstance(values, LazyRows) and values.dim() == 2 and values.chosen is None else None
+        return values if isinstance(values, LazyRows) and values.dim() == 2 and values.positions is None else None
 
     @cached_property
     def matrix(self) -> SumMatrix:
@@ -354,7 +358,7 @@ class MessageTrace:
                 for end in (0, 1)
             )
             arguments = {
-                name: tuple(one.read() if isinstance(one, LazyRows) else one for one in pair)
+                name: tuple(values.read() if isinstance(values, LazyRows) else values for values in pair)
                 for name, pair in self.nodes.items()
             }
             size = (sizes[0], graph.num_nodes)
@@ -399,7 +403,7 @@ def trace_messages(
     conv: MessagePassing,
     arguments: MessageArguments,
     all_edges: LayerGraph,
-    given: Any,
+    given_edges: Any,
     weights: Tensor | None,
     memory: int,
 ) -> MessageTrace:
@@ -409,32 +413,32 @@ def trace_messages(
         conv: The layer.
         arguments: The arguments of `propagate`.
         all_edges: All edges of the graph.
-        given: The edges that the layer was called with.
+        given_edges: The edges that the layer was called with.
         weights: The edge weights that the layer was called with, if any.
         memory: Bytes of working memory, in addition to the stored results.
     """
     graph, name = all_edges.graph, type(conv).__name__
-    ids = edge_ids(graph, given, arguments.edge_index)
+    ids = edge_ids(graph, given_edges, arguments.edge_index)
     if ids is None:
         raise NotRowwiseError(f"{name} does not run on the edges of the model's graph")
     if ids.unique().numel() != ids.numel():
         raise NotRowwiseError(f"{name} runs on several self-loops of one node")
     if graph.types is None:
-        sizes = {one.shape[0] for one in arguments.inputs}
+        sizes = {features.shape[0] for features in arguments.inputs}
         if sizes != {graph.num_nodes}:
             raise NotRowwiseError(f"{name} does not run on the nodes of the model's graph")
         column = torch.full((graph.num_edges,), -1, dtype=torch.int64, device=graph.device)
         column[ids] = torch.arange(ids.numel(), device=graph.device)
         trace = MessageTrace(conv, arguments, all_edges, column, memory)
-        _note_loops(trace, graph, given, weights, ids, arguments.edge_index)
+        _note_loops(trace, graph, given_edges, weights, ids, arguments.edge_index)
         return trace
-    kind = find_type(graph, given)
+    kind = find_type(graph, given_edges)
     if kind is None:
         raise NotRowwiseError(f"{name} does not run on the edges of one relation")
     ends = (kind[0], kind[2])
     fits = all(
-        one.shape[0] == len(graph.types.nodes(ends[side]))
-        for one, side in zip(arguments.inputs, arguments.sides, strict=True)
+        features.shape[0] == len(graph.types.nodes(ends[side]))
+        for features, side in zip(arguments.inputs, arguments.sides, strict=True)
     )
     if not fits:
         raise NotRowwiseError(f"{name} does not run on the nodes of the model's graph")
@@ -444,27 +448,29 @@ def trace_messages(
 
 
 def _note_loops(
-    trace: MessageTrace, graph: Graph, given: Any, weights: Tensor | None, ids: Tensor, edge_index: Tensor
+    trace: MessageTrace, graph: Graph, given_edges: Any, weights: Tensor | None, ids: Tensor, edge_index: Tensor
 ) -> None:
     """Note whether a layer adds self-loops, and whether it normalises its weights by degrees."""
     is_given = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device)
     is_given[graph.position] = True
     trace.adds_loops = bool(getattr(trace.conv, "add_self_loops", False)) or bool((~is_given[ids]).any())
     factor = trace.factor
-    if factor is None or not isinstance(given, Tensor):
+    if factor is None or not isinstance(given_edges, Tensor):
         return
     fills = (1.0, 2.0) if trace.adds_loops and getattr(trace.conv, "improved", False) else (float(trace.adds_loops),)
     for fill in fills:
-        trace.degrees = trace.degrees or _degrees(trace, graph, given, weights, fill)
+        trace.degrees = trace.degrees or _degrees(trace, graph, given_edges, weights, fill)
 
 
-def _degrees(trace: MessageTrace, graph: Graph, given: Tensor, weights: Tensor | None, fill: float) -> Degrees | None:
+def _degrees(
+    trace: MessageTrace, graph: Graph, given_edges: Tensor, weights: Tensor | None, fill: float
+) -> Degrees | None:
     """Return the degrees that normalise the weights of a layer; None if it does not normalise weights this way.
 
     Args:
         trace: The call.
         graph: The graph.
-        given: The edges that the layer was called with.
+        given_edges: The edges that the layer was called with.
         weights: The edge weights that it was called with, if any.
         fill: The weight of self-loops that the layer adds.
     """
@@ -474,7 +480,7 @@ def _degrees(trace: MessageTrace, graph: Graph, given: Tensor, weights: Tensor |
     raw[: graph.num_proper_edges] = 1.0
     if weights is None:
         raw[graph.position] = 1.0
-    elif given.shape[1] == weights.shape[0] == graph.position.numel():
+    elif given_edges.shape[1] == weights.shape[0] == graph.position.numel():
         raw[graph.position] = (weights.read() if isinstance(weights, LazyRows) else weights).to(raw.dtype)
     else:
         return None

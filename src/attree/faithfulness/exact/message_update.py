@@ -57,7 +57,7 @@ class MessageUpdate:
         """Return the aggregated messages of the call's rows: new ones for changed rows, recorded ones for others."""
         (rows,) = self._outputs
         values = self.layer.lazy_values
-        if values is not None and rows.chosen is None and (self.plan is None or not self.plan.has_new_features):
+        if values is not None and rows.among_records is None and (self.plan is None or not self.plan.has_new_features):
             return [self._lazy(values, rows)]
         new = self._recomputed() if self.layer.combination == "other" else self._updated()
         return [self._among_rows(new, rows)]
@@ -113,7 +113,7 @@ class MessageUpdate:
         return take_rows(self._enters, changes.row) & (changes.edge == take_rows(self._reduced, changes.row))
 
     def _among_rows(self, new: Tensor, rows: OutputRows) -> Tensor:
-        new = new if rows.chosen is None else take_rows(new, rows.chosen)
+        new = new if rows.among_records is None else take_rows(new, rows.among_records)
         if rows.place is None:
             return new
         return take_rows(self.layer.aggregated, rows.node).index_copy_(0, rows.place, new)
@@ -240,18 +240,18 @@ class MessageUpdate:
         changes: Changes = plan.changes.at(within.nonzero().view(-1))
         stride = self.layer.graph.num_edges
         keys, order = (row * stride + edge).sort()
-        wanted = (changes.row - begin) * stride + changes.edge
-        place = torch.searchsorted(keys, wanted).clamp_(max=max(keys.numel() - 1, 0))
-        is_entry = keys[place] == wanted if keys.numel() else torch.zeros_like(wanted, dtype=torch.bool)
+        changed_keys = (changes.row - begin) * stride + changes.edge
+        place = torch.searchsorted(keys, changed_keys).clamp_(max=max(keys.numel() - 1, 0))
+        is_entry = keys[place] == changed_keys if keys.numel() else torch.zeros_like(changed_keys, dtype=torch.bool)
         entry = order[place[is_entry]] if keys.numel() else place[:0]
         sender = changes.sender[is_entry]
-        given = self._given(0, sender if plan.senders is None else take_rows(plan.senders, sender))
-        return lambda name: recorded(name).index_copy(0, entry, given(name))
+        new_features = self._given(0, sender if plan.senders is None else take_rows(plan.senders, sender))
+        return lambda name: recorded(name).index_copy(0, entry, new_features(name))
 
     def _moved_targets(self, plan: MessagePlan, begin: int, end: int, recorded: Features) -> Features:
         """Return the features of some rows: new ones where they changed."""
-        within = ((plan.own >= begin) & (plan.own < end)).nonzero().view(-1)
-        sender = take_rows(plan.own_sender, within)
-        given = self._given(1, sender if plan.targets is None else take_rows(plan.targets, sender))
-        rows = take_rows(plan.own, within) - begin
-        return lambda name: recorded(name).index_copy(0, rows, given(name))
+        within = ((plan.moved >= begin) & (plan.moved < end)).nonzero().view(-1)
+        sender = take_rows(plan.moved_sender, within)
+        new_features = self._given(1, sender if plan.targets is None else take_rows(plan.targets, sender))
+        rows = take_rows(plan.moved, within) - begin
+        return lambda name: recorded(name).index_copy(0, rows, new_features(name))

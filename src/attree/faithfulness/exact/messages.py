@@ -81,9 +81,11 @@ class MessageArguments:
         for key, value in arguments.items():
             if key in of_nodes and value is not None:
                 sides = tuple(value) if isinstance(value, list | tuple) else _sides_of(value, key, names)
-                if len(sides) != 2 or not all(one is None or (isinstance(one, Tensor) and one.dim()) for one in sides):
+                if len(sides) != 2 or not all(
+                    side is None or (isinstance(side, Tensor) and side.dim()) for side in sides
+                ):
                     raise NotRowwiseError(f"{name} does not pass on features of nodes that are tensors")
-                if any(one is not None and conv.node_dim not in (0, -one.dim()) for one in sides):
+                if any(side is not None and conv.node_dim not in (0, -side.dim()) for side in sides):
                     raise NotRowwiseError(f"{name} has its nodes in dimension {conv.node_dim}")
                 nodes[key] = sides
             elif isinstance(value, Tensor) and value.dim() and value.shape[0] == edge_index.shape[1]:

@@ -53,10 +53,10 @@ class TargetPaths:
         for call in reversed(range(len(feeds))):
             if self._is_followed[call]:
                 layer, needed = layers[call], self.needed[call]
-                own = layer.nodes(needed.nonzero().view(-1))
+                receivers = layer.nodes(needed.nonzero().view(-1))
                 if layer.blocks is not None:
-                    own = own[(own >= 0) & (own < layer.num_nodes)]
-                _, place = expand(layer.entering.ptr, own)
+                    receivers = receivers[(receivers >= 0) & (receivers < layer.num_nodes)]
+                _, place = expand(layer.entering.ptr, receivers)
                 edges = layer.entering.items[place]
                 source = layer.source_node[edges]
                 self.onward[call] = tuple(_by_source(edges, source, layer, graph.num_nodes))
@@ -97,9 +97,9 @@ def _by_source(edges: Tensor, source: Tensor, layer: LayerGraph, num_nodes: int)
         return
     block = layer.block[edges]
     for number in range(len(layer.blocks.relations)):
-        own = (block == number).nonzero().view(-1)
-        by_source = group(source[own], num_nodes)
-        yield Rows(by_source.ptr, edges[own[by_source.items]])
+        of_relation = (block == number).nonzero().view(-1)
+        by_source = group(source[of_relation], num_nodes)
+        yield Rows(by_source.ptr, edges[of_relation[by_source.items]])
 
 
 class FamilyRows:
@@ -141,7 +141,11 @@ class FamilyRows:
         stages, destination = self.stages, self.graph.destination[edges]
         families = []
         for family in range(stages.num_families):
-            members = [one for one, own in zip(records, stages.family[1:], strict=True) if own == family]
+            members = [
+                record
+                for record, family_of_call in zip(records, stages.family[1:], strict=True)
+                if family_of_call == family
+            ]
             if family == stages.readout and self._batch is not None and self._members is not None:
                 edge, place = expand(self._members.ptr, self._batch[destination])
                 families.append(RowKeys(edge, self._members.items[place]))
@@ -152,8 +156,8 @@ class FamilyRows:
                 families.append(RowKeys.union(members, self.graph.num_nodes))
             else:
                 # No reduction reaches these stages, so any rows will do.
-                some = torch.zeros(2, dtype=torch.int64, device=edges.device)
-                families.append(RowKeys(some, destination[some]))
+                any_rows = torch.zeros(2, dtype=torch.int64, device=edges.device)
+                families.append(RowKeys(any_rows, destination[any_rows]))
         return families
 
     def outputs(self, call: int, rows: RowKeys, records: RowKeys) -> tuple[OutputRows, ...]:
@@ -170,19 +174,25 @@ class FamilyRows:
         outputs = []
         for number in layer.blocks.targets:
             kind = layer.blocks.inputs[number]
-            own, chosen = self.of_type(rows, kind), self._is_of_type(records, kind)
-            outputs.append(OutputRows(layer.nodes(own.node), chosen, self.place_in(own, records.at(chosen))))
+            rows_of_type, among_records = self.of_type(rows, kind), self._is_of_type(records, kind)
+            outputs.append(
+                OutputRows(
+                    layer.nodes(rows_of_type.node),
+                    among_records,
+                    self.place_in(rows_of_type, records.at(among_records)),
+                )
+            )
         return tuple(outputs)
 
     def queries(self, families: Sequence[RowKeys], owner: Tensor, target: Tensor) -> Tensor | None:
         """Return the two ends of each pair's target as rows of the family that outputs read, [2, pairs]."""
         if self.ends is None or self.stages.readout is None:
             return None
-        rows, types, found = families[self.stages.readout], self.graph.types, []
+        rows, types, end_rows = families[self.stages.readout], self.graph.types, []
         for end in self.ends:
-            own = rows if types is None else self.of_type(rows, types.node_type(int(end[0])))
-            found.append(own.find(owner, end[target], self.graph.num_nodes)[0])
-        return torch.stack(found)
+            rows_of_type = rows if types is None else self.of_type(rows, types.node_type(int(end[0])))
+            end_rows.append(rows_of_type.find(owner, end[target], self.graph.num_nodes)[0])
+        return torch.stack(end_rows)
 
     def pair_rows(
         self, families: Sequence[RowKeys], owner: Tensor, target: Tensor, reduced: RowKeys
@@ -208,8 +218,8 @@ class FamilyRows:
 
     def _is_of_type(self, records: RowKeys, node_type: str) -> Tensor:
         assert self.graph.types is not None
-        own = self.graph.types.nodes(node_type)
-        return ((records.node >= own.start) & (records.node < own.stop)).nonzero().view(-1)
+        nodes = self.graph.types.nodes(node_type)
+        return ((records.node >= nodes.start) & (records.node < nodes.stop)).nonzero().view(-1)
 
     def _nodes_of(self, targets: Tensor) -> Tensor:
         """Return the graph's ids of targets that are nodes; targets are numbered within their type."""

@@ -120,8 +120,10 @@ class PreparedFeatures:
 
     def __init__(self, call: ModelCall) -> None:
         self._prepared: dict[int, tuple[Tensor, Tensor]] = {}
-        given = [one for value in call.values for one in (value.values() if isinstance(value, Mapping) else (value,))]
-        for value in given:
+        values = [
+            part for value in call.values for part in (value.values() if isinstance(value, Mapping) else (value,))
+        ]
+        for value in values:
             if isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 0:
                 whole = value.detach()
                 whole = whole if whole.dtype.itemsize >= 4 else whole.float()
@@ -240,24 +242,24 @@ class Recorder:
             if type(conv) not in ALGEBRAS:
                 return propagate(conv, args, kwargs)
             algebra = ALGEBRAS[type(conv)](conv, self._dtype)
-            given = ConvArguments.read(algebra, args, kwargs)
-            edges.append(LayerEdges.of(algebra, given, all_edges))
-            features = [x.compact if isinstance(x, LazyRows) else x for x in given.inputs]
+            arguments = ConvArguments.read(algebra, args, kwargs)
+            edges.append(LayerEdges.of(algebra, arguments, all_edges))
+            features = [x.compact if isinstance(x, LazyRows) else x for x in arguments.inputs]
             states = project(algebra, edges[-1].graph, features)
             layer = trace_layer(algebra, states, edges[-1], self._memory)
             layers.append(layer)
             out = algebra.finish(layer.aggregated, layer.states.root)
             if watcher is not None:
-                watcher(layer, given, out)
+                watcher(layer, arguments, out)
             # Later operations may change the output in place; the recorded values must not change.
             shared = out.untyped_storage().data_ptr() == layer.aggregated.untyped_storage().data_ptr()
-            return given.answer(by_type(out.clone() if shared else out, layer), layer.weights, self._graph)
+            return arguments.answer(by_type(out.clone() if shared else out, layer), layer.weights, self._graph)
 
         def whole(kind: Kind, value: Any) -> Any:
             if kind is Kind.EDGES:
                 return self._graph.original_edge_index if self._graph.types is None else self._graph.typed_edges
             if isinstance(value, Mapping):
-                return {key: whole(kind, one) for key, one in value.items()}
+                return {key: whole(kind, rows) for key, rows in value.items()}
             lazy = self._features.lazy(value, self._dtype, store)
             return value if lazy is None else lazy
 

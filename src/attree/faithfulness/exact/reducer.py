@@ -155,7 +155,7 @@ class ExactPass(ReductionPass):
         run = _RowRun(self.recording, plan, protocol)
         for chunk in plan.chunks(keep):
             if chunk.pairs.numel():
-                writer.fill(chunk.pairs, take_rows(run(chunk), chunk.found))
+                writer.fill(chunk.pairs, take_rows(run(chunk), chunk.output_rows))
             if progress is not None:
                 progress(chunk.done, plan.num_pairs)
 

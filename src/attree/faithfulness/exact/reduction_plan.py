@@ -145,8 +145,8 @@ class ReductionPlan:
                     senders.append(tuple(self._senders(call, number, records) for number in range(len(inputs))))
                 else:
                     senders.append((reduced,))
-                found, through = self._follow(call, senders[-1], reached)
-                records.append(found)
+                followed, through = self._follow(call, senders[-1], reached)
+                records.append(followed)
                 changes.append(through)
         part = slice(int(self._first[begin]), int(self._first[end]))
         target = self._target[part]
@@ -154,21 +154,21 @@ class ReductionPlan:
         families = self._families.rows(records, edges, owner, target)
         calls = []
         for call, through_entries in enumerate(changes):
-            layer, own = self.layers[call], records[call]
-            local = own if layer.blocks is None else RowKeys(own.edge, layer.nodes(own.node))
+            layer, changed = self.layers[call], records[call]
+            local = changed if layer.blocks is None else RowKeys(changed.edge, layer.nodes(changed.node))
             later, messages = None, None
             if through_entries is not None and self.shapes[call].is_message:
-                messages = self._messages(call, own, local, through_entries, senders[call], families, reduced)
+                messages = self._messages(call, changed, local, through_entries, senders[call], families, reduced)
             elif through_entries is not None:
-                later = self._later(call, own, local, through_entries, senders[call], families, edges, keep)
-            outputs = self._families.outputs(call, families[stages.family[call + 1]], own)
+                later = self._later(call, changed, local, through_entries, senders[call], families, edges, keep)
+            outputs = self._families.outputs(call, families[stages.family[call + 1]], changed)
             calls.append(CallPlan(local, outputs, later, messages))
         row, is_found = self._families.pair_rows(families, owner, target, reduced)
         queries = self._families.queries(families, owner, target)
         pairs = self._flow[part]
         if not bool(is_found.all()):
-            chosen = is_found.nonzero().view(-1)
-            pairs, row = take_rows(pairs, chosen), take_rows(row, chosen)
+            positions = is_found.nonzero().view(-1)
+            pairs, row = take_rows(pairs, positions), take_rows(row, positions)
         return ChunkPlan(edges, calls, families, pairs, row, queries, part.stop)
 
     def _reached(self, call: int, reduced: RowKeys, edges: Tensor) -> RowKeys:
@@ -185,8 +185,8 @@ class ReductionPlan:
         if not parts:
             none = torch.zeros(0, dtype=torch.int64, device=self.graph.device)
             return RowKeys(none, none)
-        found = RowKeys.union(parts, self.graph.num_nodes)
-        return found if blocks is None else self._families.of_type(found, blocks.inputs[number])
+        changed = RowKeys.union(parts, self.graph.num_nodes)
+        return changed if blocks is None else self._families.of_type(changed, blocks.inputs[number])
 
     def _follow(self, call: int, senders: Sequence[RowKeys], reached: RowKeys) -> tuple[RowKeys, Changes]:
         """Return the rows that receive a message from a changed row, and the entries that carry these messages.
@@ -203,19 +203,19 @@ class ReductionPlan:
         keys, edges, positions = [], [], []
         sources = (0,) if layer.blocks is None else layer.blocks.sources
         for onward, number in zip(self._paths.onward[call], sources, strict=True):
-            own = senders[number]
-            sender, place = expand(onward.ptr, own.node)
+            changed = senders[number]
+            sender, place = expand(onward.ptr, changed.node)
             entered = take_rows(onward.items, place)
-            keys.append(take_rows(own.edge * num_nodes, sender) + take_rows(layer.destination_node, entered))
+            keys.append(take_rows(changed.edge * num_nodes, sender) + take_rows(layer.destination_node, entered))
             edges.append(entered)
             positions.append(sender + first if first else sender)
-            first += own.edge.numel()
+            first += changed.edge.numel()
         entered = _joined(edges)
         if layer.blocks is not None:
             for number in layer.blocks.targets:
-                own = senders[number]
-                own = own.at(self._paths.needed[call][own.node].nonzero().view(-1))
-                keys.append(own.edge * num_nodes + own.node)
+                changed = senders[number]
+                changed = changed.at(self._paths.needed[call][changed.node].nonzero().view(-1))
+                keys.append(changed.edge * num_nodes + changed.node)
             keys.append(reached.edge * num_nodes + reached.node)
         key, row = _joined(keys).unique(return_inverse=True)
         edge = key.div(num_nodes, rounding_mode="floor")
@@ -238,17 +238,17 @@ class ReductionPlan:
         layer, places = self.layers[call], self._places_of(call, senders, families)
         unchanged = None
         if layer.blocks is None:
-            own, own_sender = self._through_loops(changes)
+            recomputed, recomputed_sender = self._through_loops(changes)
         else:
             sender, is_own = self._own_senders(layer, records, senders)
-            own = (is_own | layer.enters(layer.edges(edges[records.edge]), local.node)).nonzero().view(-1)
-            own_sender = take_rows(sender, own)
-            unchanged = ~is_own[own]
+            recomputed = (is_own | layer.enters(layer.edges(edges[records.edge]), local.node)).nonzero().view(-1)
+            recomputed_sender = take_rows(sender, recomputed)
+            unchanged = ~is_own[recomputed]
             unchanged = unchanged if bool(unchanged.any()) else None
-        again = torch.zeros_like(records.node, dtype=torch.bool).index_fill_(0, own, True)
-        groups = list(self.groups(call, local, changes, edges, own)) if keep else None
+        again = torch.zeros_like(records.node, dtype=torch.bool).index_fill_(0, recomputed, True)
+        groups = list(self.groups(call, local, changes, edges, recomputed)) if keep else None
         light = changes.at((~take_rows(again, changes.row)).nonzero().view(-1))
-        return LaterPlan(tuple(places), changes, light, own, own_sender, unchanged, groups)
+        return LaterPlan(tuple(places), changes, light, recomputed, recomputed_sender, unchanged, groups)
 
     def _messages(
         self,
@@ -263,13 +263,15 @@ class ReductionPlan:
         """Return the plan for a layer without attention that changed rows send messages to."""
         layer, places = self.layers[call], self._places_of(call, senders, families)
         if layer.blocks is None:
-            own, own_sender = self._through_loops(changes)
+            moved, moved_sender = self._through_loops(changes)
         else:
             sender, is_own = self._own_senders(layer, records, senders)
-            own = is_own.nonzero().view(-1)
-            own_sender = take_rows(sender, own)
+            moved = is_own.nonzero().view(-1)
+            moved_sender = take_rows(sender, moved)
         is_reached = take_rows(reduced.node, senders[0].edge) == senders[0].node
-        return MessagePlan(places[0], bool(self.stages.feeds[call]), is_reached, changes, own, own_sender, places[-1])
+        return MessagePlan(
+            places[0], bool(self.stages.feeds[call]), is_reached, changes, moved, moved_sender, places[-1]
+        )
 
     def _places_of(self, call: int, senders: Sequence[RowKeys], families: Sequence[RowKeys]) -> list[Tensor | None]:
         """Return the positions of the changed rows of each input of a call among its rows; None if all changed."""
@@ -289,8 +291,8 @@ class ReductionPlan:
         A changed node sends itself a message through its self-loop.
         """
         loops = (changes.edge >= self.graph.num_proper_edges).nonzero().view(-1)
-        own, order = take_rows(changes.row, loops).sort()
-        return own, take_rows(changes.sender, take_rows(loops, order))
+        rows, order = take_rows(changes.row, loops).sort()
+        return rows, take_rows(changes.sender, take_rows(loops, order))
 
     def _own_senders(self, layer: LayerGraph, records: RowKeys, senders: Sequence[RowKeys]) -> tuple[Tensor, Tensor]:
         """Return the position of each row among the senders that are destinations, and a mask of those found."""
@@ -298,9 +300,9 @@ class ReductionPlan:
         own_sender = torch.zeros_like(records.edge)
         is_own, first = torch.zeros_like(own_sender, dtype=torch.bool), 0
         for number in layer.blocks.targets:
-            place, found = senders[number].find(records.edge, records.node, self.graph.num_nodes)
-            own_sender = torch.where(found, place + first, own_sender)
-            is_own |= found
+            place, is_sender = senders[number].find(records.edge, records.node, self.graph.num_nodes)
+            own_sender = torch.where(is_sender, place + first, own_sender)
+            is_own |= is_sender
             first += senders[number].edge.numel()
         return own_sender, is_own
 

@@ -31,7 +31,7 @@ def tried_pairs(subject: Subject, targets: int = TARGETS) -> Pairs:
     ids = ids.unique()
     pairs = subject_pairs(subject, ids)
     roots = subject.roots(ids)
-    graph, chosen = subject.graph, torch.zeros(len(pairs), dtype=torch.bool, device=subject.device)
+    graph, is_tried = subject.graph, torch.zeros(len(pairs), dtype=torch.bool, device=subject.device)
     is_given = torch.zeros(graph.num_edges, dtype=torch.bool, device=subject.device)
     is_given[graph.position] = True
     left = targets
@@ -39,11 +39,11 @@ def tried_pairs(subject: Subject, targets: int = TARGETS) -> Pairs:
         begin, end = int(pairs.ptr[position]), int(pairs.ptr[position + 1])
         edges = pairs.edges[begin:end]
         picked = _by_distance(subject, edges, is_given[edges], roots.node[roots.owner == position])
-        chosen[picked + begin] = True
+        is_tried[picked + begin] = True
         left -= int(picked.numel() > 0)
         if not left:
             break
-    return pairs.only(chosen)
+    return pairs.only(is_tried)
 
 
 def _by_distance(subject: Subject, edges: Tensor, is_given: Tensor, frontier: Tensor) -> Tensor:

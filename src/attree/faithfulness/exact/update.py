@@ -157,16 +157,16 @@ class CallUpdate:
             senders = self.layer.project(changed)
             aggregated = self._later(call.records, later, senders)
             if root is not None and senders.root is not None:
-                own, sender = later.own, later.own_sender
+                recomputed, sender = later.recomputed, later.recomputed_sender
                 if later.unchanged is not None:
-                    own, sender = own[~later.unchanged], sender[~later.unchanged]
-                root = take_rows(root, node).index_copy_(0, own, take_rows(senders.root, sender))
+                    recomputed, sender = recomputed[~later.unchanged], sender[~later.unchanged]
+                root = take_rows(root, node).index_copy_(0, recomputed, take_rows(senders.root, sender))
         out = self.layer.algebra.finish(aggregated, root)
         return [self._among_rows(out, rows) for rows in call.outputs]
 
     def _among_rows(self, out: Tensor, rows: OutputRows) -> Tensor:
         """Return the outputs of all rows: new ones for changed rows, recorded ones for the others."""
-        out = out if rows.chosen is None else take_rows(out, rows.chosen)
+        out = out if rows.among_records is None else take_rows(out, rows.among_records)
         if rows.place is None:
             return out
         return take_rows(self.layer.output, rows.node).index_copy_(0, rows.place, out)
@@ -216,17 +216,17 @@ class CallUpdate:
         out /= norm.unsqueeze(-1)
 
         if plan.unchanged is None:
-            target = take_rows(senders.target, plan.own_sender)
+            target = take_rows(senders.target, plan.recomputed_sender)
         else:
-            target = take_rows(layer.states.target, take_rows(nodes, plan.own))
+            target = take_rows(layer.states.target, take_rows(nodes, plan.recomputed))
             new = (~plan.unchanged).nonzero().view(-1)
-            target.index_copy_(0, new, take_rows(senders.target, take_rows(plan.own_sender, new)))
+            target.index_copy_(0, new, take_rows(senders.target, take_rows(plan.recomputed_sender, new)))
         groups: Iterable[RowGroup] = (
-            self.plan.groups(self.number, records, plan.changes, self.chunk.edges, plan.own)
+            self.plan.groups(self.number, records, plan.changes, self.chunk.edges, plan.recomputed)
             if plan.groups is None
             else plan.groups
         )
-        out[plan.own] = recompute_rows(layer, self.protocol, groups, target, senders)
+        out[plan.recomputed] = recompute_rows(layer, self.protocol, groups, target, senders)
         # Own rows have no light entries, so their norm is 1 and they are not stale.
         self._restore(out, _unsafe(norm), records, plan.changes, senders)
         return out

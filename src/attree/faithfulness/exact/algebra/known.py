@@ -179,9 +179,9 @@ class HGTAlgebra(LayerAlgebra):
         for kind_of_node, h in targets:
             queries.append(self._part(kind_of_node, h, 1, parts))
             number = float(self.conv.node_types.index(kind_of_node))
-            own = h.to_dense() if h.layout != torch.strided else h
-            own = own.to(self.dtype) if h.shape[1] == width else queries[-1].new_zeros(h.shape[0], width)
-            roots.append(torch.cat([own, own.new_full((h.shape[0], 1), number)], dim=1))
+            inputs = h.to_dense() if h.layout != torch.strided else h
+            inputs = inputs.to(self.dtype) if h.shape[1] == width else queries[-1].new_zeros(h.shape[0], width)
+            roots.append(torch.cat([inputs, inputs.new_full((h.shape[0], 1), number)], dim=1))
         return States(torch.cat(values), torch.cat(keys), torch.cat(queries), torch.cat(roots))
 
     def score(self, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
@@ -193,7 +193,7 @@ class HGTAlgebra(LayerAlgebra):
     def finish(self, aggregated: Tensor, root: Tensor | None) -> Tensor:
         """Return HGT's output from the summed messages: GELU, linear layer of the node type, skip connection."""
         assert root is not None
-        hidden, own, type_of_row = F.gelu(aggregated.flatten(1)), root[:, :-1], root[:, -1]
+        hidden, root_rows, type_of_row = F.gelu(aggregated.flatten(1)), root[:, :-1], root[:, -1]
         out = torch.empty_like(hidden)
         for number, kind in enumerate(self.conv.node_types):
             rows = (type_of_row == number).nonzero().view(-1)
@@ -202,7 +202,7 @@ class HGTAlgebra(LayerAlgebra):
             through = self.linear(self.conv.out_lin.lins[kind], take_rows(hidden, rows))
             if int(self.conv.kqv_lin.lins[kind].in_channels) == hidden.shape[1]:
                 share = self.parameter_of(self.conv.skip[kind]).sigmoid()
-                through = share * through + (1 - share) * take_rows(own, rows)
+                through = share * through + (1 - share) * take_rows(root_rows, rows)
             out.index_copy_(0, rows, through)
         return out
 
