@@ -17,10 +17,10 @@ from attree.io.lock import FolderLock
 from attree.io.processes import stop_status, terminate_as_interrupt
 from attree.io.terminal import item_bar, plain_console
 from attree.report.style import count
+from attree.sweep.open_study import JOURNAL, STUDY_FILE
 from attree.sweep.plan import Plan
 from attree.sweep.read_plan import load_plan
 from attree.sweep.run import Launch, Outcome, Processes, folder_of_run, is_finished, metrics_of_run
-from attree.sweep.storage import JOURNAL, STUDY_FILE
 from attree.sweep.study import SweepStudy
 from attree.sweep.summary import show_summary
 from attree.sweep.work import Workers

@@ -23,14 +23,10 @@ from optuna.exceptions import ExperimentalWarning, UpdateFinishedTrialError
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from attree.errors import ArgumentError
 from attree.io.lock import FolderLock
 from attree.sweep.draw import NUMBER, draw_settings, given_parameters, make_pruner, make_sampler
+from attree.sweep.open_study import BUSY_SECONDS, open_study
 from attree.sweep.plan import Plan, Point, Settings, Task
-from attree.sweep.storage import BUSY_SECONDS, open_storage
-
-SEARCHES, OBJECTIVES = "attree:searches", "attree:objectives"
-"""Attributes of the study: the fingerprint of each search, and the objectives."""
 
 TASK, AFTER = "attree:task", "attree:after"
 """Attributes of a trial: the key of its task, and the number of the task's previous trial (-1 if there is none)."""
@@ -49,8 +45,6 @@ WORKER = "attree:worker"
 
 REASON = "attree:reason"
 """Attribute of a trial: the reason of a failure, or the undefined objectives."""
-
-REMEDY = "Give the sweep another `name`, or remove its folder."
 
 Metrics = Mapping[str, float]
 
@@ -143,23 +137,9 @@ class SweepStudy:
         Returns:
             The study; None if it does not exist and `create` is False.
         """
-        storage = open_storage(plan.name, folder, url, create, grace)
-        if storage is None:
-            return None
-        if create:
-            directions = list(plan.objectives.values())
-            study = optuna.create_study(
-                storage=storage, study_name=plan.name, directions=directions, load_if_exists=True
-            )
-        else:
-            try:
-                study = optuna.load_study(storage=storage, study_name=plan.name)
-            except KeyError:
-                return None
-        _check_plan(plan, study)
-        if create:
-            _note_plan(plan, study)
-        return cls(plan, study, grace, folder / "claim" if url is None or url.startswith("sqlite") else None)
+        study = open_study(plan, folder, url, create, grace)
+        lock = folder / "claim" if url is None or url.startswith("sqlite") else None
+        return None if study is None else cls(plan, study, grace, lock)
 
     @property
     def storage(self) -> Any:
@@ -320,43 +300,6 @@ class SweepStudy:
             return bool(self.storage.set_trial_state_values(trial._trial_id, state=ended, values=values))
         except UpdateFinishedTrialError:
             return False
-
-
-def _check_plan(plan: Plan, study: Study) -> None:
-    """Raise if the plan has other objectives than the study, or a search whose runs would have another config."""
-    before, now = study.user_attrs.get(OBJECTIVES), _objectives(plan)
-    if before is not None and before != now:
-        words = [", ".join(f"{name}: {direction}" for name, direction in pairs) for pairs in (before, now)]
-        raise ArgumentError(
-            f"Expected the sweep {plan.name!r} to have the objectives that its study began with ({words[0]}), but got "
-            f"{words[1]}. {REMEDY}"
-        )
-    fingerprints = study.user_attrs.get(SEARCHES, {})
-    for search in plan.searches:
-        if fingerprints.get(search.name, search.fingerprint) != search.fingerprint:
-            raise ArgumentError(
-                f"Expected the search {search.name!r} of {plan.name!r} to have the config, `set`, `keys` and `seeds` "
-                f"that its study began with, as its trials are compared, but they have changed. {REMEDY}"
-            )
-
-
-def _note_plan(plan: Plan, study: Study) -> None:
-    """Store the objectives and searches in the study, for `_check_plan`."""
-    attributes = study.user_attrs
-    if OBJECTIVES not in attributes:
-        study.set_user_attr(OBJECTIVES, _objectives(plan))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ExperimentalWarning)
-            study.set_metric_names(list(plan.objectives))
-    before = attributes.get(SEARCHES, {})
-    searches = {**before, **{search.name: search.fingerprint for search in plan.searches}}
-    if searches != before:
-        study.set_user_attr(SEARCHES, searches)
-
-
-def _objectives(plan: Plan) -> list[list[str]]:
-    """Return the objectives as JSON restores them: lists of name and direction."""
-    return [[name, direction] for name, direction in plan.objectives.items()]
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -12,6 +12,7 @@ from time import monotonic
 
 from attree.callbacks.tensorboard import RUNS_BESIDE
 from attree.errors import did_you_mean
+from attree.sweep.open_study import BEATS_PER_GRACE
 from attree.sweep.run import (
     REPORT_FILE,
     Launch,
@@ -22,7 +23,6 @@ from attree.sweep.run import (
     read_reported,
     threads_per_worker,
 )
-from attree.sweep.storage import BEATS_PER_GRACE
 from attree.sweep.study import Claim, SweepStudy
 
 IDLE = 1.0

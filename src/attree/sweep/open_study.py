@@ -1,4 +1,4 @@
-"""The Optuna storage of a sweep's study: SQLite in the sweep's folder, or another database; older journals are read."""
+"""Open the Optuna study of a sweep: in SQLite in its folder, or in another database. Older journals are read."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
+from optuna.study import Study
 
 from attree.errors import ArgumentError
 from attree.io.files import replacing
+from attree.sweep.plan import Plan
 
 STUDY_FILE = "study.db"
 """File in the sweep's folder that holds the study."""
@@ -32,20 +34,74 @@ BUSY_SECONDS = 100
 TRIES = 5
 """Number of attempts to open a database. Two workers that create its tables at the same time disturb each other."""
 
+SEARCHES, OBJECTIVES = "attree:searches", "attree:objectives"
+"""Attributes of the study: the fingerprint of each search, and the objectives."""
+
 WAY_OUT = "Remove the file: finished runs of grids and lists are found by their folders, and a search starts again."
+
+REMEDY = "Give the sweep another `name`, or remove its folder."
+
+
+def open_study(plan: Plan, folder: Path, url: str | None, create: bool, grace: float) -> Study | None:
+    """Open a sweep's study: see `attree.sweep.study.SweepStudy.open`."""
+    storage = open_storage(plan.name, folder, url, create, grace)
+    if storage is None:
+        return None
+    if create:
+        directions = list(plan.objectives.values())
+        study = optuna.create_study(storage=storage, study_name=plan.name, directions=directions, load_if_exists=True)
+    else:
+        try:
+            study = optuna.load_study(storage=storage, study_name=plan.name)
+        except KeyError:
+            return None
+    _check_plan(plan, study)
+    if create:
+        _note_plan(plan, study)
+    return study
+
+
+def _check_plan(plan: Plan, study: Study) -> None:
+    """Raise if the plan has other objectives than the study, or a search whose runs would have another config."""
+    before, now = study.user_attrs.get(OBJECTIVES), _objectives(plan)
+    if before is not None and before != now:
+        words = [", ".join(f"{name}: {direction}" for name, direction in pairs) for pairs in (before, now)]
+        raise ArgumentError(
+            f"Expected the sweep {plan.name!r} to have the objectives that its study began with ({words[0]}), but got "
+            f"{words[1]}. {REMEDY}"
+        )
+    fingerprints = study.user_attrs.get(SEARCHES, {})
+    for search in plan.searches:
+        if fingerprints.get(search.name, search.fingerprint) != search.fingerprint:
+            raise ArgumentError(
+                f"Expected the search {search.name!r} of {plan.name!r} to have the config, `set`, `keys` and `seeds` "
+                f"that its study began with, as its trials are compared, but they have changed. {REMEDY}"
+            )
+
+
+def _note_plan(plan: Plan, study: Study) -> None:
+    """Store the objectives and searches in the study, for `_check_plan`."""
+    attributes = study.user_attrs
+    if OBJECTIVES not in attributes:
+        study.set_user_attr(OBJECTIVES, _objectives(plan))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            study.set_metric_names(list(plan.objectives))
+    before = attributes.get(SEARCHES, {})
+    searches = {**before, **{search.name: search.fingerprint for search in plan.searches}}
+    if searches != before:
+        study.set_user_attr(SEARCHES, searches)
+
+
+def _objectives(plan: Plan) -> list[list[str]]:
+    """Return the objectives as JSON restores them: lists of name and direction."""
+    return [[name, direction] for name, direction in plan.objectives.items()]
 
 
 def open_storage(name: str, folder: Path, url: str | None, create: bool, grace: float) -> BaseStorage | None:
     """Open the storage of a sweep's study; None if the folder has none and `create` is False.
 
     A journal of an older version is read. With `create`, its finished trials are copied to the new file first.
-
-    Args:
-        name: Name of the study.
-        folder: The sweep's own folder.
-        url: URL of the database, in SQLAlchemy's form; None for SQLite in the folder.
-        create: Create the file if it does not exist.
-        grace: Seconds without a heartbeat after which Optuna takes a trial for abandoned.
     """
     if url is not None:
         return _database(url, grace)
