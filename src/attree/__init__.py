@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from attree.callbacks import ExplainCallback
     from attree.evaluation import attention_tests, evaluate, stability
     from attree.explanation import explain
-    from attree.faithfulness import AttentionGradient, Occlusion, OcclusionExplainer, reduce_attention
+    from attree.faithfulness import AttentionGradient, MessageGradient, Occlusion, OcclusionExplainer, reduce_attention
     from attree.penalties import AttentionPenaltyCallback
     from attree.runs import load_run
 
@@ -27,6 +27,7 @@ __all__ = [
     "GAttAvgExplainer",
     "GAttExplainer",
     "GAttSimExplainer",
+    "MessageGradient",
     "Occlusion",
     "OcclusionExplainer",
     "attention_tests",
@@ -42,6 +43,7 @@ _HOMES = {
     "AttentionGradient": "faithfulness",
     "AttentionPenaltyCallback": "penalties",
     "ExplainCallback": "callbacks",
+    "MessageGradient": "faithfulness",
     "Occlusion": "faithfulness",
     "OcclusionExplainer": "faithfulness",
     "attention_tests": "evaluation",

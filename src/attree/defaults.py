@@ -13,6 +13,7 @@ ALL_METHODS = {
     "structure": ("Structure", "attree.attribution.baselines.Structure"),
     "occlusion": ("Occlusion", "attree.faithfulness.occlusion.Occlusion"),
     "attention_gradient": ("Attention gradient", "attree.faithfulness.attention_gradient.AttentionGradient"),
+    "message_gradient": ("Message gradient", "attree.faithfulness.message_gradient.MessageGradient"),
     "saliency": ("Saliency", "attree.attribution.posthoc.Saliency"),
     "guided_backprop": ("Guided Backprop", "attree.attribution.posthoc.GuidedBackprop"),
     "integrated_gradients": ("Integrated Gradients", "attree.attribution.posthoc.IntegratedGradients"),
@@ -38,7 +39,7 @@ AUTHORS = "authors"
 METHODS = ("gatt", "avgatt", "uniform", "random")
 """Attribution methods that are compared by default."""
 
-ANY_NETWORK_METHODS = ("structure", "occlusion", "saliency", "random")
+ANY_NETWORK_METHODS = ("structure", "occlusion", "message_gradient", "saliency", "random")
 """Attribution methods that are compared by default if a network has no attention."""
 
 GLOBAL_ATTENTION_METHODS = ("gatt", "uniform", "occlusion", "saliency", "random")

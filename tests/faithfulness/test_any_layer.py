@@ -356,7 +356,7 @@ def test_exact_updates_give_up_where_they_would_not_delete_as_the_data(name: str
 @pytest.mark.parametrize("name", list(LAYERS))
 def test_networks_without_attention(name: str) -> None:
     result = check_effects(net_of([LAYERS[name]] * 2), Data(X, EDGES))
-    assert set(result.pair_scores) == {"structure", "occlusion", "saliency", "random"}
+    assert set(result.pair_scores) == {"structure", "occlusion", "message_gradient", "saliency", "random"}
     removed = result.reductions["removal"].delta_pc
     torch.testing.assert_close(result.pair_scores["occlusion"], removed, check_dtype=False)
 

@@ -73,7 +73,8 @@ class FlowMethod(AttributionMethod):
         if self.needs_attention and not attention.has_attention:
             raise UnsupportedModelError(
                 f"Expected a network with attention layers for {self.label}, but none of its layers has attention. "
-                "Methods for any network: occlusion, structure, saliency, integrated_gradients, gnn_explainer."
+                "Methods for any network: occlusion, structure, message_gradient, saliency, integrated_gradients, "
+                "gnn_explainer."
             )
 
     def walk_weights(self, alphas: list[Tensor], used: list[Tensor]) -> list[Tensor]:

@@ -16,7 +16,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from matplotlib.figure import Figure
 from rich.text import Text
 
-from attree.attribution import GAtt
+from attree.attribution import GAtt, Structure
 from attree.callbacks._private import log_step
 from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.evaluation import AttentionTests, Evaluation, Evaluator, attention_tests
@@ -158,18 +158,19 @@ class FinalReport:
         return {f"{self.prefix}{name}": ends for name, ends in self.evaluation.intervals.items()}
 
     def save(self, explanations: bool) -> None:
-        """Write `metrics.json` and, with `explanations`, the GAtt scores of all targets."""
+        """Write `metrics.json` and, with `explanations`, the GAtt scores of all targets (without attention: structure)."""
         if self.folder is None:
             return
         verdict = self.evaluation.verdict
         write_metrics(self.folder / "metrics.json", self.metrics, self.intervals, verdict.sentences, verdict.headline)
         if explanations:
-            scores = GAtt().attribute(self.evaluator.subject, self.evaluator.explained)
+            method = GAtt() if self.evaluator.subject.attention.has_attention else Structure()
+            scores = method.attribute(self.evaluator.subject, self.evaluator.explained)
             ids = self.evaluator.labels.ids
             if ids is not None:  # the same ids as in the figures
                 scores = replace(scores, targets=ids.to(scores.targets))
-            saved = scores.save(self.folder / "explanations" / "gatt.npz")
-            self._written.append(Text("GAtt of all targets: ") + linked(saved))
+            saved = scores.save(self.folder / "explanations" / f"{method.name}.npz")
+            self._written.append(Text(f"{method.label} of all targets: ") + linked(saved))
 
     def test_attention(self) -> None:
         """Run `attree.attention_tests`. A network that these tests do not support causes a warning."""

@@ -82,7 +82,7 @@ class AttentionGradient(MaskMethod):
             gradients = self._averaged(run, copies, gradients)
         scores = torch.zeros(copies.entry_owner.numel(), dtype=exact_dtype(logits.device), device=logits.device)
         for of_call in gradients:
-            scores.index_add_(0, run.entries(copies, of_call.call), _first_order(protocol, of_call))
+            scores.index_add_(0, run.entries(copies, of_call.call), first_order(protocol, of_call))
         return scores
 
     def _averaged(self, run: AttentionRun, copies: TargetCopies, gradients: Sequence[Gradients]) -> list[Gradients]:
@@ -102,22 +102,31 @@ class AttentionGradient(MaskMethod):
 
 
 @dataclass
-class SoftmaxCall:
-    """One softmax call of a convolution in a pass on copies.
+class CallEdges:
+    """The edges of one call of a convolution in a pass on copies.
 
     Attributes:
         conv: The convolution.
         given_edges: The edges that the convolution was called with: a tensor, or a dict by edge type.
-        edges: The edges that the convolution scores, [2, edges].
+        edges: The edges along which it passes messages, [2, edges].
+    """
+
+    conv: MessagePassing
+    given_edges: Any
+    edges: Tensor
+
+
+@dataclass
+class SoftmaxCall(CallEdges):
+    """One softmax call of a convolution in a pass on copies.
+
+    Attributes:
         scores: Scores of the edges before softmax, [edges, ...].
         weights: Weights of the edges after softmax.
         score_shift: Zeros added to the scores; gradients are taken with respect to them.
         weight_shift: Zeros added to the weights; gradients are taken with respect to them.
     """
 
-    conv: MessagePassing
-    given_edges: Any
-    edges: Tensor
     scores: Tensor
     weights: Tensor
     score_shift: Tensor
@@ -184,8 +193,8 @@ class AttentionRun(MaskedRun):
         ]
         yield from map(Gradients, self._calls, gradients[::2], gradients[1::2])
 
-    def entries(self, copies: TargetCopies, call: SoftmaxCall) -> Tensor:
-        """Return the entry of the batch for each edge of a softmax: an edge, or the self-loop of a node."""
+    def entries(self, copies: TargetCopies, call: CallEdges) -> Tensor:
+        """Return the entry of the batch for each edge of a call: an edge, or the self-loop of a node."""
         if copies.subject.graph.types is not None:
             # A heterogeneous graph lists given edges and self-loops in the same order as masks do.
             entries = edge_ids(copies.graph, call.given_edges, call.edges)
@@ -210,7 +219,7 @@ def attention_run(subject: Subject) -> Iterator[AttentionRun]:
         yield run
 
 
-def _first_order(protocol: ReductionProtocol, gradients: Gradients) -> Tensor:
+def first_order(protocol: ReductionProtocol, gradients: Gradients) -> Tensor:
     """Return the first-order term of each edge in one softmax call, summed over heads, [edges]."""
     call, wide = gradients.call, exact_dtype(gradients.by_weight.device)
     scores, weights, by_score, by_weight = (

@@ -1,17 +1,22 @@
-"""Attention networks, and LightningModules that train them."""
+"""Attention networks, networks without attention, and LightningModules that train them."""
 
 from attree.models.attention_net import GAT, AttentionNet, GATv2, SuperGAT
 from attree.models.classifier import Classifier, GraphClassifier, HeteroClassifier, NodeClassifier
+from attree.models.conv_net import GCN, GIN, SAGE, ConvNet
 from attree.models.graph_transformers import GPS, SGFormer
 from attree.models.hetero_net import HGT, HeteroGAT
 from attree.models.link_predictor import LinkPredictor
 
 __all__ = [
     "GAT",
+    "GCN",
+    "GIN",
     "GPS",
     "HGT",
+    "SAGE",
     "AttentionNet",
     "Classifier",
+    "ConvNet",
     "GATv2",
     "GraphClassifier",
     "HeteroClassifier",
