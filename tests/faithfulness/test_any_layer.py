@@ -437,6 +437,19 @@ def test_a_prediction_of_any_network_is_explained() -> None:
     assert "path" not in text
 
 
+def test_nothing_is_said_of_attention_where_there_is_none() -> None:
+    model = net_of([GCNConv, SAGEConv])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = attree.evaluate(model, Data(X, EDGES), targets=TARGETS)
+        explanation = str(attree.explain(model, Data(X, EDGES), 5))
+    texts = [str(result), str(result.table("full")), str(result.verdict), explanation]
+    texts += [str(warning.message) for warning in caught]
+    assert any("GCN" in text for text in texts)  # the warning about edges beyond the tree
+    for text in texts:
+        assert "attention" not in text.lower().replace("without attention", ""), text
+
+
 def test_one_relation_with_attention_and_one_without() -> None:
     class Typed(nn.Module):
         def __init__(self) -> None:

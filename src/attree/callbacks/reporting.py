@@ -158,7 +158,7 @@ class FinalReport:
         return {f"{self.prefix}{name}": ends for name, ends in self.evaluation.intervals.items()}
 
     def save(self, explanations: bool) -> None:
-        """Write `metrics.json` and, with `explanations`, scores of all targets: GAtt's, or `structure` if no attention."""
+        """Write `metrics.json` and, with `explanations`, scores of all targets: GAtt's, else `structure`."""
         if self.folder is None:
             return
         verdict = self.evaluation.verdict

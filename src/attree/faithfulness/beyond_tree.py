@@ -41,7 +41,8 @@ class BeyondTree:
         if self.is_complete and not self.count:
             return None
         hops = f"the {subject.num_layers} hops" if subject.num_layers > 1 else "the hop"
-        reason = f"{subject.call.name} reads beyond {hops} of its attention layers: {why_beyond(subject)}."
+        layers = "attention layers" if subject.attention.has_attention else "layers"
+        reason = f"{subject.call.name} reads beyond {hops} of its {layers}: {why_beyond(subject)}."
         if not self.is_complete:
             return (
                 f"{reason} The graph has more than {MOST_EDGES:,} edges, so edges farther away were not measured; some "
@@ -49,7 +50,8 @@ class BeyondTree:
             )
         many = f"{self.count} edges beyond the computation tree affect" if self.count > 1 else "One edge beyond the "
         many = many if self.count > 1 else f"{many}computation tree affects"
-        walk = "GAtt walks to them" if follows_all_nodes(subject) else "scores of attention leave them out"
+        scores = "scores of attention" if subject.attention.has_attention else "walks along the layers"
+        walk = "GAtt walks to them" if follows_all_nodes(subject) else f"{scores} leave them out"
         return f"{reason} {many} the prediction, by up to {self.largest:.3g}, and {walk}."
 
 

@@ -91,6 +91,11 @@ def why_beyond(subject: Subject) -> str:
     farther = _locality_of(subject, FARTHER)
     if farther is None or (farther.compared and not farther.local):
         return "it has a step over all nodes, such as a norm, a pooling or a difference to one node"
+    if subject.attention.attends is not None:
+        return (
+            "a layer without attention, or a step between the layers, reads degrees or other edges (in a GCN, an edge "
+            "changes the weights of all messages that its end sends)"
+        )
     return (
         "it has a step outside its attention layers that reads edges, such as degrees, a mean over neighbours or a "
         "convolution without attention"
