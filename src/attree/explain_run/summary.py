@@ -172,7 +172,9 @@ def strongest_paths_text(evaluation: Evaluation, position: int, first_nodes: Ten
     for path in evaluation.paths(int(evaluation.targets[position]), MOST_PATHS):
         names = path.names or tuple(str(node - first) for node in path.nodes)
         lines.append(f"  {replace(path, names=names)}")
-    product = "product of attention" if evaluation.attention.attends is None else "product of the layers' factors"
+    attention = evaluation.attention
+    is_attention = attention is None or attention.attends is None
+    product = "product of attention" if is_attention else "product of the layers' factors"
     return Text("\n".join([f"Strongest paths ({product}):", *lines]))
 
 
