@@ -24,7 +24,7 @@ from attree.explain_run.parts import PartFolder
 from attree.explain_run.ray_engine import RayOptions, write_with_ray
 from helpers.cli import command, files, fit, refusal
 from helpers.processes import fork_server
-from helpers.time_limit import SECONDS
+from helpers.time_limit import SECONDS, time_limit
 
 NEEDS_RAY = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'attree[ray]'")
 TARGETS = 40
@@ -104,7 +104,8 @@ def test_a_machine_is_lost_in_the_middle(
     thread = threading.Thread(target=lose_a_machine)
     thread.start()
     options = ("--engine=ray", f"--address={cluster.address}", "--workers=2")
-    status = command("explain", str(run), f"--out={tmp_path}", *SLOW, *QUIET, *options)
+    with time_limit():
+        status = command("explain", str(run), f"--out={tmp_path}", *SLOW, *QUIET, *options)
     thread.join()
     assert status == 0, capsys.readouterr().err
     assert 4 <= busy[0] < TARGETS
