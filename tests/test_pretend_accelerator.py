@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,14 @@ from attree.callbacks import ExplainCallback
 from attree.data import GroundTruth, Infection
 from attree.evaluation.certainty import PairColumns
 from attree.evaluation.processes import computed_once, gathered
+from attree.explain_run import ExplainCall, missing_parts
+from attree.explain_run.write_part import OpenCall
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reduction
 from attree.metrics import AUROC, FaithfulnessComparison, Kendall, Pearson
 from attree.models import GAT, NodeClassifier
 from attree.penalties import PENALTIES, AttentionPenalties, AttentionPenaltyCallback, TrueEdges
 from attree.subject import Subject
+from helpers.cli import fit as fit_tiny
 from helpers.graphs import NODES, messy_graph, randomize
 from helpers.pretend_device import ACCELERATOR, PretendedAccelerator, add_accelerator, pretend
 from helpers.processes import spawn
@@ -292,3 +296,31 @@ def compare_messages(rank: int, folder: Path) -> None:
 
 def test_messages_between_processes(tmp_path: Path) -> None:
     on_accelerators(compare_messages, tmp_path, processes=2)
+
+
+def compare_parts(rank: int, run: Path, more: dict[str, Any]) -> None:
+    """The rows, parts and fingerprint of a call of `attree explain` whose workers have an accelerator."""
+    methods = ["gatt", "random"] if more.get("by_neighbourhood") else ["gatt", "random", "saliency"]
+    with accelerator() as device:
+        call = ExplainCall(run, methods=methods, part_rows=500, out=run / "out", **{"targets": "0-29", **more})
+        missing_parts(call)
+        opened, moved = OpenCall(call), OpenCall(replace(call, device=ACCELERATOR))
+        assert moved.explained.subject.device == device
+        assert moved.bounds == opened.bounds
+        for begin, end in opened.bounds:
+            assert moved.explained.table(begin, end).equals(opened.explained.table(begin, end))
+        moved.parts.check()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"protocols": []},
+        {"protocols": [], "by_neighbourhood": True},
+        {"targets": "errors:9"},
+        {"targets": "truth:9"},
+    ],
+)
+def test_parts_of_a_run(more: dict[str, Any], tmp_path: Path) -> None:
+    on_accelerators(compare_parts, fit_tiny(tmp_path), more)

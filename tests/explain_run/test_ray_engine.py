@@ -158,6 +158,8 @@ def test_what_a_cluster_cannot_do_is_said(run: Path, tmp_path: Path, cluster: An
         write_with_ray(call, [0], here, print, parts)
     with pytest.raises(ArgumentError, match="`cpus` to be at most 1, the CPUs of the largest machine, but got 8"):
         write_with_ray(call, [0], RayOptions(cluster.address, cpus=8), print, parts)
+    with pytest.raises(ArgumentError, match=r"`gpus` to be at most 0, the GPUs of the largest machine, but got 0.5"):
+        write_with_ray(call, [0], RayOptions(cluster.address, gpus=0.5), print, parts)
     lost = ExplainCall(tmp_path / "nowhere", "0-3", ["gatt"], [], out=tmp_path)
     with pytest.raises(ArgumentError, match=rf"worker on {socket.gethostname()}.*to be a run"):
         write_with_ray(lost, [0], here, print, parts)
@@ -194,8 +196,22 @@ def test_an_address_that_does_not_answer_is_said_at_once(
 
 def test_options_that_contradict_are_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call = ["explain", str(run), f"--out={tmp_path}", "--targets=4", "--methods=gatt"]
-    for option in ("--address=auto", "--workers=2", "--cpus=2"):
+    for option in ("--address=auto", "--workers=2", "--cpus=2", "--gpus=1"):
         assert "only with --engine ray" in refusal([*call, option], capsys)
     assert "one process with --engine ray" in refusal([*call, "--engine=ray", "--share=1/2"], capsys)
     assert "`engine`" in refusal([*call, "--engine=dask"], capsys)
     assert "`share`" in refusal([*call, "--share=3/2"], capsys)
+    for number in ("0", "-1", "nan", "many"):
+        assert "`gpus` to be a number above 0" in refusal([*call, "--engine=ray", f"--gpus={number}"], capsys)
+
+
+def test_a_worker_without_the_gpu_that_it_was_promised_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from attree.explain_run import ray_engine
+
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    assert ray_engine._device(RayOptions()) == "cpu"
+    with pytest.raises(ArgumentError, match=r"`gpus` is 0\.5, but PyTorch sees none"):
+        ray_engine._device(RayOptions(gpus=0.5))
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
+    assert ray_engine._device(RayOptions(gpus=0.5)) == "cuda"

@@ -7,6 +7,7 @@ written `a,b` or `[a,b]`, as in `attree fit`.
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -86,6 +87,21 @@ def word_list(text: str) -> list[str]:
     """
     inside = text.strip().removeprefix("[").removesuffix("]")
     return [word for part in inside.split(",") if (word := part.strip().strip("'\""))]
+
+
+def positive(text: str) -> float:
+    """Parse a finite number above 0.
+
+    >>> positive("0.5")
+    0.5
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"to be a number above 0, but got {text!r}.")
+    return number
 
 
 def integer(at_least: int) -> Callable[[str], int]:
@@ -190,6 +206,12 @@ A cluster:   ray job submit -- attree explain RUN --targets all --out /shared/fo
     )
     parser.add_argument(
         "--cpus", type=integer(1), default=None, help="with Ray: CPUs of each worker, its threads (default: 1)"
+    )
+    parser.add_argument(
+        "--gpus",
+        type=positive,
+        default=None,
+        help="with Ray: GPUs of each worker, to run the network on: 1, or 0.5 for two workers on one (default: 0)",
     )
     parser.add_argument(
         "--figures", type=integer(0), default=5, help="number of most instructive targets to draw (default: 5)"

@@ -54,6 +54,7 @@ def explain_run(
     address: str | None,
     workers: int | None,
     cpus: int | None,
+    gpus: float | None,
     graph: Path | None,
 ) -> int:
     """Explain targets of a finished run, write the explanations, and return the exit status.
@@ -77,12 +78,13 @@ def explain_run(
         address: Address of the Ray cluster.
         workers: Number of Ray's workers.
         cpus: CPUs of each of Ray's workers.
+        gpus: GPUs of each of Ray's workers.
         graph: Folder of a graph on disk to explain nodes of, instead of the run's data.
     """
     expect(len(protocols) > 0, "protocols", "names of protocols, or none", "nothing")
     try:
         with terminate_as_interrupt():
-            options = _ray_options(engine, address, workers, cpus)
+            options = _ray_options(engine, address, workers, cpus, gpus)
             part = process_share(share)
             if options is not None and part.world_size > 1:
                 raise ArgumentError(
@@ -103,13 +105,15 @@ def explain_run(
         return stop_status(stop)
 
 
-def _ray_options(engine: str, address: str | None, workers: int | None, cpus: int | None) -> RayOptions | None:
+def _ray_options(
+    engine: str, address: str | None, workers: int | None, cpus: int | None, gpus: float | None
+) -> RayOptions | None:
     """Return the options of Ray; None if this process writes the parts itself. Raise if Ray cannot be reached."""
     if engine == "ray":
-        options = RayOptions(address, workers, cpus or 1)
+        options = RayOptions(address, workers, cpus or 1, gpus or 0.0)
         expect_ray(options)
         return options
-    for name, value in (("address", address), ("workers", workers), ("cpus", cpus)):
+    for name, value in (("address", address), ("workers", workers), ("cpus", cpus), ("gpus", gpus)):
         expect(value is None, name, "used only with --engine ray", value)
     return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cached_property
 
 import pyarrow as pa
@@ -76,10 +77,11 @@ class ExplainedNodes(ExplainedTargets):
         depth = self.subject.num_layers if subgraphs is None else subgraphs.num_layers
         # All edges into nodes fewer than `steps` hops away. With protocols, pairs reach one hop further.
         steps = depth + 1 + bool(self.protocols)
-        bound = frontier_bound(self.subject.graph, steps)
+        bound = frontier_bound(self.subject.graph, steps).cpu()
         if subgraphs is None:
             roots = self.subject.roots(self.ids)
-            sizes = torch.zeros(self.ids.numel(), dtype=bound.dtype).index_add(0, roots.owner, bound[roots.node])
+            owner, node = roots.owner.cpu(), roots.node.cpu()
+            sizes = torch.zeros(self.ids.numel(), dtype=bound.dtype).index_add(0, owner, bound[node])
         else:
             sizes = bound[self.ids]
         return sizes.clamp(max=float(self.subject.graph.num_edges))
@@ -90,7 +92,7 @@ class ExplainedNodes(ExplainedTargets):
     def table(self, begin: int, end: int) -> pa.Table:
         targets = self.ids[begin:end]
         if self._subgraph_rows is not None:
-            return self._subgraph_rows.of(targets, list(self.methods)).table()
+            return self._subgraph_rows.of(targets.to(self.subject.device), list(self.methods)).table()
         return self._rows.of(targets).table()
 
     @cached_property
@@ -120,7 +122,7 @@ class ExplainedNodes(ExplainedTargets):
             )
         subject = self.subject
         scorers = {
-            name: SubgraphScorer(method, subject.model, subject.call.x, subject.graph, self.ids[:1])
+            name: SubgraphScorer(method, subject.model, subject.call.x, subject.graph, self.ids[:1].to(subject.device))
             for name, method in (flows or {"gatt": GAtt()}).items()
         }
         return SubgraphRows(scorers, random)
@@ -213,12 +215,19 @@ def _misclassified(make_subject: Callable[[Batch], Subject], graphs: Sequence[Da
     return torch.cat(wrong)
 
 
-def find_targets(run: FinishedRun, request: ExplainRequest) -> ExplainedTargets:
-    """Return the targets of a run, found in its module and data module as `ExplainCallback` finds them."""
-    module, source, by_neighbourhood = run.module, source_of(run.data, request.seed), request.by_neighbourhood
+def find_targets(run: FinishedRun, request: ExplainRequest, device: torch.device) -> ExplainedTargets:
+    """Return the targets of a run, found in its module and data module as `ExplainCallback` finds them.
+
+    Args:
+        run: The run.
+        request: The user's request.
+        device: The device to run on. Targets, labels and rows stay on the host.
+    """
+    module, source = run.module.to(device), source_of(run.data, request.seed)
+    by_neighbourhood = request.by_neighbourhood
 
     def make_subject(graph: Data) -> Subject:
-        return find_subject(module, graph, source, Reading())
+        return find_subject(module, copy(graph).to(device), source, Reading())
 
     if not source.is_one_graph:
         expect(not by_neighbourhood, "by_neighbourhood", "used only to explain nodes", "a run on many graphs")
@@ -230,7 +239,7 @@ def find_targets(run: FinishedRun, request: ExplainRequest) -> ExplainedTargets:
         targets = "a heterogeneous graph" if isinstance(graph, HeteroData) else "pairs of nodes"
         expect(source.has_plain_nodes, "by_neighbourhood", "used only to explain nodes of one type", targets)
         # No forward pass may see the whole graph, so none shows what the outputs are.
-        subject = Subject.of(run.net, graph.x, graph.edge_index, level="node", head=LOGITS)
+        subject = Subject.of(run.net, graph.x.to(device), graph.edge_index.to(device), level="node", head=LOGITS)
     else:
         subject = make_subject(graph)
         is_of_links = source.has_links and subject.level != "node"

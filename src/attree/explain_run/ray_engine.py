@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -43,11 +43,13 @@ class RayOptions:
             `ray job submit` or of this machine, or else starts Ray on this machine alone.
         workers: Number of workers; None for as many as there is room for.
         cpus: CPUs of each worker, which are its number of threads.
+        gpus: GPUs of each worker, which run the network; a fraction if workers share one. With 0, it runs on the CPU.
     """
 
     address: str | None = None
     workers: int | None = None
     cpus: int = 1
+    gpus: float = 0.0
 
 
 class _PartWriter:
@@ -56,21 +58,32 @@ class _PartWriter:
     Args:
         call: The call.
         folder: The working folder of the command, which relative paths in the run's config start from.
-        threads: Number of threads to compute with.
+        options: What Ray gives to each worker.
     """
 
-    def __init__(self, call: ExplainCall, folder: str, threads: int) -> None:
+    def __init__(self, call: ExplainCall, folder: str, options: RayOptions) -> None:
         self.call = call
+        self.options = options
         if os.path.isdir(folder):
             os.chdir(folder)
-        torch.set_num_threads(threads)
+        torch.set_num_threads(options.cpus)
 
     def write(self, number: int) -> WrittenPart:
         """Write a part."""
         try:
-            return write_part(self.call, number)
+            return write_part(replace(self.call, device=_device(self.options)), number)
         except (AttreeError, OSError) as error:
             raise ArgumentError(f"A worker on {socket.gethostname()} failed: {error}") from error
+
+
+def _device(options: RayOptions) -> str:
+    """Return the device that a worker runs on; raise if it was given a GPU that PyTorch cannot use."""
+    if options.gpus == 0:
+        return "cpu"
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if accelerator is None:
+        raise ArgumentError(f"Expected a GPU, as argument `gpus` is {options.gpus:g}, but PyTorch sees none.")
+    return accelerator.type
 
 
 def write_with_ray(
@@ -92,8 +105,10 @@ def write_with_ray(
 
         count = min(options.workers or _room(ray, options), len(numbers))
         _expect_room(ray, options)
-        actor = ray.remote(_PartWriter).options(num_cpus=options.cpus, max_restarts=RESTARTS, max_task_retries=RETRIES)
-        pool = ActorPool([actor.remote(call, os.getcwd(), options.cpus) for _ in range(count)])
+        actor = ray.remote(_PartWriter).options(
+            num_cpus=options.cpus, num_gpus=options.gpus, max_restarts=RESTARTS, max_task_retries=RETRIES
+        )
+        pool = ActorPool([actor.remote(call, os.getcwd(), options) for _ in range(count)])
         for number in numbers:
             pool.submit(lambda writer, part: writer.write.remote(part), number)
         written: list[WrittenPart] = []
@@ -162,13 +177,18 @@ def _expect_reachable(address: str | None) -> None:
 
 def _room(ray: Any, options: RayOptions) -> int:
     """Return how many workers the machines have room for now; at least 1."""
-    return max(1, sum(int(machine.get("CPU", 0) // options.cpus) for machine in _machines(ray)))
+    needs = [("CPU", options.cpus), *([("GPU", options.gpus)] if options.gpus else [])]
+    return max(1, sum(min(int(machine.get(name, 0) / need) for name, need in needs) for machine in _machines(ray)))
 
 
 def _expect_room(ray: Any, options: RayOptions) -> None:
     """Raise if no machine is large enough for a worker."""
-    most = max((machine.get("CPU", 0.0) for machine in _machines(ray)), default=0.0)
-    expect(options.cpus <= most, "cpus", f"at most {most:g}, the CPUs of the largest machine", options.cpus)
+    for argument, name in (("cpus", "CPU"), ("gpus", "GPU")):
+        most, need = (
+            max((machine.get(name, 0.0) for machine in _machines(ray)), default=0.0),
+            getattr(options, argument),
+        )
+        expect(need <= most, argument, f"at most {most:g}, the {name}s of the largest machine", need)
 
 
 def _machines(ray: Any) -> list[dict[str, float]]:

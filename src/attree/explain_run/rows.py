@@ -57,10 +57,10 @@ class ScoredRows:
         """
         pairs, owner = self.pairs, self.pairs.owner
         whole = pairs.graph.whole_nodes(pairs.targets)
-        columns = {TARGET: (whole if ids is None else ids)[owner].cpu().numpy()}
+        columns = {TARGET: (whole if ids is None else ids).cpu()[owner.cpu()].numpy()}
         columns |= edge_columns(pairs.graph, pairs.edges)
         if first_node is not None:
-            first = first_node[owner].cpu().numpy()
+            first = first_node.cpu()[owner.cpu()].numpy()
             columns |= {end: columns[end] - first for end in ("source", "destination")}
         columns |= {name: values.detach().cpu().numpy() for name, values in self.columns.items()}
         return pa.table(columns)

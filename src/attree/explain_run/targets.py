@@ -197,7 +197,7 @@ def predicted_labels(subject: Subject) -> Tensor:
         "other targets than errors, as the model predicts numbers",
         "errors",
     )
-    return subject.head.logits(subject.output).argmax(dim=-1)
+    return subject.head.logits(subject.output).argmax(dim=-1).cpu()
 
 
 def true_labels(y: Any, number: int) -> Tensor:

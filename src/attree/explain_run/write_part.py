@@ -16,6 +16,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 import pyarrow as pa
+import torch
 
 from attree.attribution import DEFAULT_METHODS, make_methods
 from attree.defaults import PROTOCOLS, SEED
@@ -57,6 +58,7 @@ class ExplainCall:
         top: Number of edges to write per target; None for all.
         seed: Seed of random targets and scores.
         graph: The folder of a graph on disk, whose nodes are explained instead of those of the run's data.
+        device: The device to run on. Scores of another kind of device differ by rounding.
     """
 
     run: str | Path
@@ -70,6 +72,7 @@ class ExplainCall:
     top: int | None = None
     seed: int = SEED
     graph: str | Path | None = None
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         """Make paths absolute, and lists tuples, so that a call has a hash and means the same everywhere."""
@@ -153,6 +156,7 @@ def open_targets(
     seed: int,
     by_neighbourhood: bool = False,
     graph: str | Path | None = None,
+    device: str = "cpu",
 ) -> tuple[FinishedRun, ExplainedTargets]:
     """Open a run, and return it with its targets and the methods and protocols to explain them by.
 
@@ -164,8 +168,9 @@ def open_targets(
     resolved = resolve_protocols(protocols, run.net)
     request = ExplainRequest(targets, seed, named_methods, resolved, by_neighbourhood)
     if graph is not None:
+        expect(device == "cpu", "device", "cpu for a graph on disk", device)
         return run, ExplainedDiskNodes(run, Path(graph), request, methods is not None)
-    explained = find_targets(run, request)
+    explained = find_targets(run, request, torch.device(device))
     if methods is None and resolved and not by_neighbourhood:
         explained.methods = make_methods(default_methods(Reducer(explained.sample())), seed=seed)
     return run, explained
@@ -198,6 +203,7 @@ class OpenCall:
             call.seed,
             call.by_neighbourhood,
             call.graph,
+            call.device,
         )
         self.out = self.run.folder / "explain" if call.out is None else Path(call.out)
         self.bounds = self.explained.bounds(call.part_rows or (REDUCED_PART_ROWS if call.protocols else PART_ROWS))
