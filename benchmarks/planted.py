@@ -77,6 +77,11 @@ def main() -> None:
         ranges = (range_of(results[name], protocol) for protocol in PROTOCOLS)
         print(row([f"`{name}`", case.sentence, matters, *ranges]))
 
+    print("\nWhat a verdict says of the first graph of each case, by default methods:\n")
+    for name, (case, *_) in cases.items():
+        verdict = attree.evaluate(case.model, case.data, case.targets, truth=case.truth).verdict
+        print(f"- `{name}`: {' '.join([*verdict.headline.splitlines(), *verdict.cautions])}")
+
     with_truth = [name for name in NAMES if cases[name][0].has_true_edges]
     print("\nTrue edges, AUROC:\n\n" + header(["method", *(f"`{name}`" for name in with_truth)]))
     for method in METHOD_NAMES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from time import perf_counter
 
@@ -13,14 +14,16 @@ from attree.attention.diagnostics import Bypass
 from attree.attention.softmax_hook import message_passing
 from attree.attribution import AttributionMethod, make_methods, subject_pairs
 from attree.data import GroundTruth
-from attree.errors import UnsupportedModelError, expect, expect_bool, expect_instance
+from attree.errors import AttreeError, UnsupportedModelError, expect, expect_bool, expect_instance
 from attree.evaluation.certainty import Certainty, influences_of, mean_over_targets
 from attree.evaluation.config import EvaluationConfig, Shard, default_methods
 from attree.evaluation.edge_sets import SetEvaluator, TruthEvaluator
+from attree.evaluation.hidden_effects import effects_together, may_be_hidden
 from attree.evaluation.names import BYPASS, EFFECTS, SPARSITY, TRUTH, MetricName
 from attree.evaluation.processes import computed_once, gathered
 from attree.evaluation.result import Evaluation
 from attree.evaluation.statistics import PooledStatistics, mean_of
+from attree.evaluation.verdict import PROTOCOL
 from attree.faithfulness import Effects, Reducer, Reduction, resolve_protocols, score_pairs
 from attree.faithfulness.reduction import Progress
 from attree.source.target_labels import TargetLabels, describe_network, predicted_classes
@@ -162,6 +165,8 @@ class Evaluator:
         by_target = self._measure_sets(scores) if self.config.sets and final else {}
         metrics |= mean_over_targets(by_target)
         numbers = {name: float(value) for name, value in metrics.items()}
+        if final:
+            numbers |= self._together(numbers, reductions, scores)
         bypass = self._bypass()
         if bypass.exists:
             numbers[BYPASS] = bypass.share
@@ -190,6 +195,20 @@ class Evaluator:
             roots=self.subject.roots(self.pairs.targets),
             truth=self.truth,
         )
+
+    def _together(
+        self, metrics: Mapping[str, float], reductions: Mapping[str, Reduction], scores: Mapping[str, Tensor]
+    ) -> dict[str, float]:
+        """Return the effect of two edges at once by name, if single effects may hide it; in a single process only."""
+        leading = sorted(self.protocols, key=lambda protocol: protocol.name != PROTOCOL)
+        in_order = {protocol.name: reductions[protocol.name] for protocol in leading}
+        is_possible = self._shard.world_size == 1 and len(self.pairs) and scores and in_order
+        if not is_possible or self.subject.head.mode == "regression" or not may_be_hidden(metrics, in_order):
+            return {}
+        try:
+            return effects_together(self.subject, self.pairs, in_order, next(iter(scores.values())), leading[0])
+        except AttreeError:  # no engine reduces sets of edges of this model
+            return {}
 
     def _compared_with_truth(self, final: bool) -> dict[str, AttributionMethod]:
         """Return the methods to compare with ground truth by name; for a random method, its first draw."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from attree.evaluation.hidden_effects import SMALL
 from attree.evaluation.names import TRUTH, size_name
 from attree.evaluation.verdict import (
     ATTENTION_METHODS,
@@ -31,9 +32,6 @@ GOOD = 0.7
 
 FINDS = 0.9
 """From this AUROC on, scores find the true edges; from `GOOD` on, they find them in part."""
-
-SMALL = 0.01
-"""Effects are small if a target's strongest edge changes the probability by less than this, as a median."""
 
 
 def headline(evaluation: Evaluation, method: str | None) -> str:

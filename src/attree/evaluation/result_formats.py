@@ -41,7 +41,7 @@ TableKind = Literal["short", "full"]
 SHORT_NOTE = "Mean over targets of the correlation of scores with effects; true edges: AUROC"
 """What the numbers of the short table are."""
 
-HALF_WIDTH_NOTE = "\N{PLUS-MINUS SIGN}: half of the 95 % interval, if the targets were drawn at random"
+HALF_WIDTH_NOTE = "\N{PLUS-MINUS SIGN}: half of the 95 % interval (targets drawn at random)"
 """What the second number of a cell is."""
 
 FULL_HINT = 'All statistics and findings: print(result.table("full"))'

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 from attree.evaluation.certainty import Difference
 from attree.evaluation.headline import headline
+from attree.evaluation.hidden_effects import SMALL, heads_apart
 from attree.evaluation.names import BYPASS, METRIC_LABELS, TRUTH, MetricName, size_name
 from attree.evaluation.verdict import (
+    ATTENTION_METHODS,
     CONFIDENT,
     SAME,
     STATISTIC,
@@ -52,6 +54,9 @@ TIMES = 3.0
 
 FEW_TARGETS = 20
 """With fewer targets, the verdict says that there are too few."""
+
+HEADS_DIFFER = 0.25
+"""Heads differ if they move this share of a node's attention away from their mean."""
 
 WIDE = 0.3
 """A correlation whose interval is wider than this counts as uncertain."""
@@ -103,6 +108,28 @@ def _sizes(evaluation: Evaluation) -> Iterator[str]:
 
 def _size(evaluation: Evaluation, protocol: str, size: str) -> float:
     return evaluation.metrics.get(size_name(protocol, size), math.nan)
+
+
+def _redundant(evaluation: Evaluation) -> Iterator[str]:
+    """Say that edges stand in for each other, if two have an effect together that the single ones do not add up to."""
+    for protocol in evaluation.reductions:
+        together, apart = (_size(evaluation, protocol, size) for size in ("two_together", "two_apart"))
+        if together > SMALL + 2 * abs(apart):
+            yield (
+                f"Edges stand in for each other: under `{protocol}`, a target's two strongest edges change the "
+                f"probability by {together:.2g} together, and by {apart:.2g} if their single effects are added "
+                "(medians). Explain sets of edges (`sets=True`)."
+            )
+
+
+def _heads(evaluation: Evaluation) -> Iterator[str]:
+    """Say that the heads of a layer attend to different edges: methods on attention read the mean of the heads."""
+    apart = 0.0 if evaluation.attention is None else heads_apart(evaluation.attention)
+    if apart >= HEADS_DIFFER and any(method in ATTENTION_METHODS for method in evaluation.pair_scores):
+        yield (
+            f"Heads differ: a head puts {apart:.0%} of a node's attention on other edges than the mean of the heads, "
+            "which attention scores read. `GAtt(heads=[...])` reads one head of each layer."
+        )
 
 
 def _best(evaluation: Evaluation) -> Iterator[str]:
@@ -304,6 +331,8 @@ def _uncertain(evaluation: Evaluation) -> Iterator[str]:
 
 RULES: tuple[Rule, ...] = (
     Rule("no_effect", "Does attention have an effect at all?", _no_effect, is_caution=True),
+    Rule("redundant", "Do edges stand in for each other?", _redundant, is_caution=True),
+    Rule("heads", "Do the heads of a layer attend to different edges?", _heads, is_caution=True),
     Rule("best", "Which method predicts the effects of edges best, and how long does it take?", _best),
     Rule("attention", "Does the network's attention explain more than uniform attention?", _attention),
     Rule("sizes", "How large are the effects?", _sizes),
