@@ -16,7 +16,7 @@ from torch_geometric.nn import GAT, GATConv, HGTConv, global_add_pool
 import attree
 from attree.errors import ArgumentError
 from attree.evaluation import Evaluation
-from attree.report.page import page_content
+from attree.report.page.content import page_content
 from helpers.damage import flip_bytes, truncate
 from helpers.hetero import hetero_graph
 

@@ -12,7 +12,7 @@ from torch_geometric.nn import GAT
 
 import attree
 from attree.faithfulness.reduction import Prediction
-from attree.report.page import page_content
+from attree.report.page.content import page_content
 
 NAMES = ["tall", "old", "rich", "kind"]
 

@@ -16,8 +16,9 @@ from torch_geometric.data import Data
 from attree.errors import ArgumentError, AttreeError
 from attree.evaluation import Evaluation, evaluate
 from attree.models import GAT
-from attree.report.page import LiveModel, page_content, page_html
-from attree.report.page.live import reply
+from attree.report.page.content import page_content
+from attree.report.page.live import LiveModel, reply
+from attree.report.page.write import page_html
 from attree.serve.command import run_server
 from attree.serve.page_server import PageServer
 from attree.subject import Subject

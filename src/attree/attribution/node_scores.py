@@ -98,8 +98,8 @@ def attribute_nodes(
     >>> graph = Graph(torch.tensor([[1], [0]]), num_nodes=2)  # edges: 1 -> 0, then the loops of 0 and of 1
     >>> attention = Attention.from_weights(graph, [torch.tensor([0.9, 0.1, 1.0]), torch.tensor([0.25, 0.75, 1.0])])
     >>> scores = attribute_nodes(attention, 0).dense(0)  # of node 1: 0.25 * 1 + 0.75 * 0.9
-    >>> [round(score, 3) for score in scores.tolist()]
-    [0.075, 0.925]
+    >>> [round(score, 3) for score in scores.tolist()] == [0.075, 0.925]
+    True
     """
     subject = as_subject(subject)
     method = GAtt() if method is None else method

@@ -14,7 +14,8 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 from attree.io.files import json_ready
-from attree.report.page import asset, page_content
+from attree.report.page.content import page_content
+from attree.report.page.write import asset
 from attree.report.style import LOOKS
 from browser import missing, set_screen
 from helpers.explained import ExplainedModel

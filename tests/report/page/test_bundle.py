@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from attree.report.page import asset
+from attree.report.page.write import asset
 
 WEB = Path(__file__).parents[3] / "web"
 

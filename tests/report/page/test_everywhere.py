@@ -12,7 +12,8 @@ import torch
 
 import attree
 from attree.attribution import attribute_nodes, global_pairs
-from attree.report.page import page_content, write_page
+from attree.report.page import write_page
+from attree.report.page.content import page_content
 from helpers.graph_transformers import GPS, molecules, seeded
 
 if TYPE_CHECKING:

@@ -7,7 +7,9 @@ import sys
 import pytest
 
 from attree.io.files import json_ready
-from attree.report.page import asset, page_content, show
+from attree.report.page import show
+from attree.report.page.content import page_content
+from attree.report.page.write import asset
 from helpers.explained import explained_model
 
 
