@@ -252,9 +252,8 @@ class Evaluator:
         bypass, versions = self._last_bypass
         now = _versions(self.subject.call.user_model)
         if now is None or now != versions:
-            before = bypass.bypassed_layers
-            bypass = bypass_of(self.subject, self.targets, bypassed_before=before)
-            self._last_bypass = replace(bypass, bypassed_layers=before | bypass.bypassed_layers), now
+            bypass = bypass_of(self.subject, self.targets)
+            self._last_bypass = bypass, now
         return bypass
 
     def _scores(self, column: str, method: AttributionMethod, effects: Effects | None) -> Tensor:

@@ -26,6 +26,7 @@ from attree.faithfulness.reduction import Progress, Reduction, ReductionEngine, 
 from attree.faithfulness.whole import WholeReducer
 from attree.subject import Head, Subject
 from attree.subject.part_check import NotLocalError, NotRowwiseError
+from attree.subject.structure import facts_of
 from attree.tensors.limits import REDUCTION_MEMORY
 from attree.tensors.ragged import Rows, are_pointers
 
@@ -43,6 +44,9 @@ ENGINES: tuple[type[ReductionEngine], ...] = (ExactReducer, CopiesReducer, Whole
 SET_ENGINES: tuple[type[ReductionEngine], ...] = (CopiesReducer, WholeReducer)
 """The engines that can reduce several edges at once."""
 
+
+READS_NO_OTHER_EDGES = "reads no other edges"
+"""The fact that a model was found to read edges in its attention layers only."""
 
 OTHER_EDGES = (
     "it reads edges outside its attention layers (degrees, means over edges, edge features that are filled in for "
@@ -132,14 +136,16 @@ class Reducer:
 
     def check_deletion(self) -> None:
         """Find out with the current weights whether exact updates delete edges; give them up if they do not."""
-        again, self._is_checked = self._is_checked, True
+        self._is_checked, facts = True, facts_of(self.subject.call)
         choice = self._choices[True]
         if self.subject.attention.attends is not None:
             return  # passes of exact updates of layers without attention find it out themselves
         if choice.left[0] is not ExactReducer or len(choice.left) == 1 or is_known_to_delete(self.subject):
             return
-        if reads_other_edges(self.subject, self.subject.call.private(), again):
+        if reads_other_edges(self.subject, self.subject.call.private(), facts.get(READS_NO_OTHER_EDGES, False)):
             choice.give_up(NotRowwiseError(OTHER_EDGES))
+        else:
+            facts[READS_NO_OTHER_EDGES] = True
 
     def has_warned(self, deletes: bool) -> bool:
         """Whether the engine in use for protocols that delete edges, or for the others, has been checked and named."""

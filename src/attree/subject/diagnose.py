@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,17 +14,16 @@ from attree.attention.locality import Locality, measure_locality
 from attree.attention.wiring import is_plain_stack
 from attree.errors import AttreeError, UnsupportedModelError
 from attree.subject.global_trace import global_trace
-from attree.subject.structure import RUNS_ON_ROWS, facts_of
+from attree.subject.structure import BYPASSED, RUNS_ON_ROWS, facts_of
 from attree.subject.subject import Subject
 
 
-def bypass_of(subject: Subject, targets: Tensor | None = None, bypassed_before: Collection[int] = ()) -> Bypass:
+def bypass_of(subject: Subject, targets: Tensor | None = None) -> Bypass:
     """Return the share of targets that keep their prediction without the attention of one or all layers, see `Bypass`.
 
     Args:
         subject: The subject.
         targets: Ids of nodes or graphs; None for all.
-        bypassed_before: `Bypass.bypassed_layers` of an earlier measurement of the same model.
     """
     if is_plain_stack(subject.model):
         return Bypass(0.0)
@@ -35,7 +34,9 @@ def bypass_of(subject: Subject, targets: Tensor | None = None, bypassed_before: 
     layers = layout.layers if layout.is_chain else (layout.calls,)
     if attention.attends is not None and layout.is_chain:
         layers = tuple(layer for layer, attends in zip(layers, attention.attends, strict=True) if attends)
-    return measure_bypass(
+    facts = facts_of(call)
+    bypassed_before = facts.get(BYPASSED, frozenset())
+    bypass = measure_bypass(
         subject.model,
         _run(subject),
         call.features,
@@ -45,6 +46,8 @@ def bypass_of(subject: Subject, targets: Tensor | None = None, bypassed_before: 
         predict=_predict(subject),
         bypassed_before=bypassed_before,
     )
+    facts[BYPASSED] = bypassed_before | bypass.bypassed_layers
+    return bypass
 
 
 def what_attention_misses(subject: Subject, bypass: Bypass) -> list[str]:

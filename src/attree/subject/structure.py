@@ -25,6 +25,9 @@ RUNS_ON_ROWS = "runs on rows"
 nothing but what its layers reach, and they are not random. Engines that run on rows check it and add it.
 """
 
+BYPASSED = "bypassed layers"
+"""The fact which layers are bypassed, as far as a measurement with some weights has shown it."""
+
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 _REGISTRIES = frozenset({"_parameters", "_buffers", "_modules", "training"})
