@@ -71,7 +71,8 @@ def test_two_processes_log_what_one_does(tmp_path: Path, num_targets: int) -> No
     assert set(one) == set(two)
     assert sum(name.startswith("validate/explain/") for name in one) == 5 * (2 * 9 + 1) + 2 * 3
     for name, value in one.items():
-        assert two[name] == pytest.approx(value, abs=1e-6, nan_ok=True), name
+        tolerance = 0.0 if "explain" in name else 1e-6  # means of losses in float32 are of Lightning
+        assert two[name] == pytest.approx(value, abs=tolerance, rel=tolerance, nan_ok=True), name
 
 
 @pytest.mark.parametrize(

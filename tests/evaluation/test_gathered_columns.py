@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from attree.evaluation.certainty import PairColumns
-from attree.evaluation.processes import computed_once, gathered
+from attree.evaluation.processes import Exchange, gathered
 from helpers.processes import spawn
 
 SHARES = {"even": (0, 2, 4), "uneven": (0, 5, 6), "first has none": (0, 0, 6), "second has none": (0, 6, 6)}
@@ -49,7 +49,18 @@ def exchange(rank: int, folder: Path, begin: int, middle: int, end: int) -> None
             assert found.dtype in (expected.dtype, torch.float32)
             assert torch.equal(found, expected)
     assert gathered(None) is None
-    assert computed_once(lambda: 10 + rank) == 10
+    exchange, expected = (
+        Exchange(len(share), torch.device("cpu")),
+        whole().at(torch.arange(begin, end)).deltas["removal"][0],
+    )
+    column = columns.deltas["removal"][0].double()
+    assert torch.allclose(exchange.everywhere(column), expected, atol=1e-7)
+    for owner in range(2):
+        at_owner = exchange.joined(column, owner)
+        assert (at_owner is None) == (rank != owner)
+        assert at_owner is None or torch.allclose(at_owner, expected, atol=1e-7)
+    assert exchange.summed(torch.tensor([float(rank), 2.0])).tolist() == [1.0, 4.0]
+    assert [list(part) for part in exchange.shares(range(5))] == [[0, 1], [2, 3, 4]]
     dist.destroy_process_group()
 
 

@@ -78,8 +78,8 @@ class ExplainCallback(Callback):
 
     Args:
         methods: Attribution methods to compare, by name or as objects. None compares `gatt`, `avgatt`, `uniform` and
-            `random`, and also `occlusion` if edges are reduced by exact updates, which makes it cheap. (Occlusion is
-            compared with ground truth only at the end.)
+            `random`, and also `occlusion` if `removal` is measured by exact updates, which makes it cheap. (Occlusion
+            is compared with ground truth only at the end.)
         protocols: Reduction protocols: `coefficient`, `weight`, `removal`, or `authors`, which is `weight` for GAT and
             `coefficient` otherwise (as in the paper's tables). Empty: no faithfulness, ground truth only.
         num_targets: Number of targets (nodes, pairs or graphs) to evaluate, drawn at random once per run.
@@ -88,7 +88,7 @@ class ExplainCallback(Callback):
         figures: Number of targets to draw as case studies, at the end of a run and about five times before (in at most
             a tenth of its time); 0 draws nothing and writes no page.
         save: Save GAtt scores of all targets, figures and the page (the final metrics are always saved).
-        random_draws: Number of draws that the statistics of `random` are averaged over.
+        random_draws: Number of draws that the final statistics of `random` are averaged over; before, they are of one.
         seed: Seed of the choice of targets and of the `random` method.
         subset: The subset of nodes or graphs that targets are drawn from: `all`, `train`, `val` or `test`.
         data: The data to explain: a PyG `Data` or `HeteroData`, or a list or dataset of `Data`. None takes the

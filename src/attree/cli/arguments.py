@@ -116,7 +116,7 @@ def integer(at_least: int) -> Callable[[str], int]:
 
 
 _DEFAULT_METHODS = (
-    f"default: {','.join(DEFAULT_METHODS)}, and {','.join(CHEAP_METHODS)} if edges are reduced by exact updates"
+    f"default: {','.join(DEFAULT_METHODS)}, and {','.join(CHEAP_METHODS)} if removal is measured by exact updates"
 )
 
 

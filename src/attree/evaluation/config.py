@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -16,7 +17,15 @@ from attree.defaults import (
     SEED,
 )
 from attree.errors import UnsupportedModelError, expect_bool, expect_int, expect_seed
-from attree.faithfulness import DEFAULT_PROTOCOLS, ExactReducer, Protocols, Reducer, check_protocols
+from attree.faithfulness import (
+    DEFAULT_PROTOCOLS,
+    ExactReducer,
+    Occlusion,
+    Protocols,
+    Reducer,
+    ReductionProtocol,
+    check_protocols,
+)
 from attree.subject.global_trace import global_trace
 
 
@@ -63,12 +72,13 @@ class EvaluationConfig:
         expect_bool(self.intervals, "intervals")
 
 
-def default_methods(reducer: Reducer | None) -> list[str]:
+def default_methods(reducer: Reducer | None, protocols: Iterable[ReductionProtocol]) -> list[str]:
     """Return the names of the methods to compare by default, in the order of tables.
 
     Args:
         reducer: The object that reduces edges; None if no edges are reduced. If it uses exact updates, methods that
             read the measured effects (`occlusion`) are cheap, and are included.
+        protocols: The protocols that are measured. Without `removal`, occlusion would have to be measured by itself.
     """
     if reducer is not None and not reducer.subject.attention.has_attention:
         try:
@@ -77,18 +87,20 @@ def default_methods(reducer: Reducer | None) -> list[str]:
             over_all_nodes = False
         names = GLOBAL_ATTENTION_METHODS if over_all_nodes else ANY_NETWORK_METHODS
         return [name for name in METHODS if name in names]
-    cheap = reducer is not None and isinstance(reducer.engine, ExactReducer)
+    is_measured = str(Occlusion().protocol) in map(str, protocols)
+    cheap = is_measured and reducer is not None and isinstance(reducer.engine, ExactReducer)
     compared = {*DEFAULT_METHODS, *(CHEAP_METHODS if cheap else ())}
     return [name for name in METHODS if name in compared]
 
 
 @dataclass(frozen=True)
 class Shard:
-    """This process's share of the targets: every `world_size`-th target, starting at `rank`."""
+    """This process's share of the targets: consecutive ones, so that the shares of all ranks follow one another."""
 
     rank: int = 0
     world_size: int = 1
 
     def of(self, items: Tensor) -> Tensor:
         """Return this process's share of a tensor's entries."""
-        return items[self.rank :: self.world_size]
+        begin, end = (len(items) * rank // self.world_size for rank in (self.rank, self.rank + 1))
+        return items[begin:end]

@@ -71,7 +71,8 @@ def evaluate(
         targets: Nodes, pairs of nodes or graphs to explain: an id, several ids, a mask of nodes, or 'all'. In a list or
             dataset, the positions of graphs. None draws `num_targets` at random.
         methods: Attribution methods, by name (`gatt`, `avgatt`, ...) or as objects. None compares `gatt`, `avgatt`,
-            `uniform` and `random`, and also `occlusion` if edges are reduced by exact updates, which makes it cheap.
+            `uniform` and `random`, and also `occlusion` if `removal` is measured by exact updates, which makes it
+            cheap.
         protocols: Reduction protocols: `coefficient`, `weight`, `removal`, `authors`, or your own.
         truth: True edges of the nodes that have some; None takes those of a data module.
         num_targets: Number of targets to draw at random, 100 by default; all if there are fewer.

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 from attree.attention.diagnostics import Bypass
 from attree.attention.softmax_hook import message_passing
-from attree.attribution import AttributionMethod, make_methods, subject_pairs
+from attree.attribution import AttributionMethod, Uniform, make_methods, subject_pairs
 from attree.data import GroundTruth
 from attree.errors import AttreeError, UnsupportedModelError, expect, expect_bool, expect_instance
-from attree.evaluation.certainty import Certainty, influences_of, mean_over_targets
+from attree.evaluation.certainty import influences_of, mean_over_targets
 from attree.evaluation.config import EvaluationConfig, Shard, default_methods
 from attree.evaluation.edge_sets import SetEvaluator, TruthEvaluator
 from attree.evaluation.hidden_effects import effects_together, may_be_hidden
 from attree.evaluation.names import BYPASS, EFFECTS, SPARSITY, TRUTH, MetricName
-from attree.evaluation.processes import computed_once, gathered
+from attree.evaluation.processes import gathered
 from attree.evaluation.result import Evaluation
 from attree.evaluation.statistics import PooledStatistics, mean_of
 from attree.evaluation.verdict import PROTOCOL
@@ -84,7 +84,7 @@ class Evaluator:
         self.labels = TargetLabels() if labels is None else labels
         self.protocols = resolve_protocols(config.protocols, subject.model)
         self._reducer = Reducer(subject) if self.protocols else None
-        chosen = default_methods(self._reducer) if config.methods is None else config.methods
+        chosen = default_methods(self._reducer, self.protocols) if config.methods is None else config.methods
         self.methods = make_methods(chosen, seed=config.seed)
         expect(EFFECTS not in self.methods, "methods", f"methods with names other than {EFFECTS}", EFFECTS)
         self.targets = subject.targets(targets)
@@ -95,9 +95,9 @@ class Evaluator:
         # Methods by the names of their score columns: one column per method, or per draw of a random method.
         self._columns = {name: _columns(name, method, config.random_draws) for name, method in self.methods.items()}
         columns = {column: method for group in self._columns.values() for column, method in group.items()}
-        fixed = [column for column, method in columns.items() if method.is_random]
+        fixed = [column for column, method in columns.items() if method.is_random or isinstance(method, Uniform)]
         names = {name: list(of_method) for name, of_method in self._columns.items()}
-        self._statistics = PooledStatistics(names, fixed, shard.world_size > 1, subject.device)
+        self._statistics = PooledStatistics(names, fixed, shard.world_size > 1)
         self._random_scores: dict[str, Tensor] = {}
         if self._reducer is None and any(method.reads_effects for method in self.methods.values()):
             self._reducer = Reducer(subject)
@@ -126,8 +126,9 @@ class Evaluator:
 
         Args:
             progress: Called as `progress(done, total)`, in numbers of pairs, after each chunk of reductions.
-            final: Also compare methods that read effects (occlusion) with ground truth. That reduces every edge around
-                every target with ground truth, and takes several times as long as the rest.
+            final: Average random methods over their draws, not only take the first; and compare methods that read
+                effects (occlusion) with ground truth. That reduces every edge around every target with ground truth,
+                and takes several times as long as the rest.
         """
         effects = None if self._reducer is None else self._reducer.record()
         self.subject = (
@@ -155,13 +156,11 @@ class Evaluator:
         scores: dict[str, Tensor] = {}
         seconds: dict[str, float] = {}
         for name, columns in self._columns.items():
-            for column, method in columns.items():
+            for column, method in columns.items() if final else [*columns.items()][:1]:
                 began = perf_counter()
                 scores[column] = self._scores(column, method, effects)
                 seconds.setdefault(name, perf_counter() - began)
-        for protocol in self.protocols:
-            reduction = reductions[protocol.name]
-            metrics |= self._statistics.metrics(scores, reduction, protocol.name, self.targets.numel())
+        metrics |= self._statistics.metrics(scores, reductions, self.targets.numel())
         by_target = self._measure_sets(scores) if self.config.sets and final else {}
         metrics |= mean_over_targets(by_target)
         numbers = {name: float(value) for name, value in metrics.items()}
@@ -178,7 +177,7 @@ class Evaluator:
             predictions=predicted_classes(self.subject, self.pairs.targets),
             truth_columns=None if self._truth is None else self._truth.columns(compared),
             by_target=by_target,
-            averaged=frozenset(name for name, columns in self._columns.items() if len(columns) > 1),
+            averaged=frozenset(name for name, columns in self._columns.items() if final and len(columns) > 1),
             seconds=seconds,
             owner=None if self._shard.world_size == 1 else self._positions[self.pairs.owner.cpu()],
             all_targets=self.targets.numel(),
@@ -231,21 +230,20 @@ class Evaluator:
         return found
 
     def with_certainty(self, evaluation: Evaluation) -> Evaluation:
-        """Return the evaluation with intervals over the targets of all processes.
+        """Return the evaluation with intervals over the targets of all processes, in the first process.
 
-        All processes must call this together. In a single process, an evaluation computes its intervals on first use.
+        All processes must call this together; the others have no intervals. In a single process, an evaluation computes
+        its intervals on first use.
         """
         if self._shard.world_size == 1 or not evaluation.has_intervals:
             return evaluation
         columns, truth = gathered(evaluation.columns()), gathered(evaluation.truth_columns)
-
-        def certainty() -> Certainty:
-            assert columns is not None
-            return influences_of(
-                evaluation.metrics, columns, truth, evaluation.averaged, population=evaluation.population
-            )
-
-        return replace(evaluation, gathered_certainty=computed_once(certainty))
+        if columns is None:
+            return replace(evaluation, has_intervals=False)
+        certainty = influences_of(
+            evaluation.metrics, columns, truth, evaluation.averaged, population=evaluation.population
+        )
+        return replace(evaluation, gathered_certainty=certainty)
 
     def _bypass(self) -> Bypass:
         """Return how much bypasses attention with the current weights; measured again only if the weights changed."""

@@ -196,9 +196,7 @@ def pooled(parts: Sequence[Evaluation], config: EvaluationConfig) -> Evaluation:
             for column, draw in zip(columns[method.name], method.draws(config.random_draws), strict=True):
                 drawn[column] = draw.draw_scores(pairs.graph, targets, pairs.edges, dtype)
     columns_drawn = {column: drawn[column] for of_method in columns.values() for column in of_method}
-    statistics, metrics = PooledStatistics(columns, (), False, pairs.graph.device), dict[str, Tensor]()
-    for name, reduction in reductions.items():
-        metrics |= statistics.metrics(columns_drawn, reduction, name, count)
+    metrics = PooledStatistics(columns, (), False).metrics(columns_drawn, reductions, count)
     numbers = {name: float(value) for name, value in (metrics | mean_over_targets(by_target)).items()}
     shares = [(one.metrics[BYPASS], one.num_targets) for one in parts if BYPASS in one.metrics]
     if shares:

@@ -1,9 +1,10 @@
-"""Bring the columns of all processes together in the first one, as tensors and one column at a time."""
+"""Bring columns of all processes together, as tensors and one column at a time: in one process, or in all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import TypeVar
 
 import torch
@@ -19,12 +20,55 @@ DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int
 """Types of the columns that are sent; a process names the type of each by its place here."""
 
 
-def computed_once(compute: Callable[[], T]) -> T:
-    """Return what the first process computes, in all processes. All must call this together, for a small result."""
-    box = [compute() if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(box, src=0)
-    result: T = box[0]  # type: ignore[assignment]
-    return result
+class Exchange:
+    """Columns of the same length of all processes, joined in the order of their ranks.
+
+    All processes must make it, and call each method, together.
+
+    Args:
+        length: Number of entries in this process.
+        device: Device of the columns.
+    """
+
+    def __init__(self, length: int, device: torch.device) -> None:
+        self.rank, self._size = dist.get_rank(), dist.get_world_size()
+        self._device = device_of_messages(device)
+        lengths = torch.zeros(self._size, dtype=torch.int64)
+        lengths[self.rank] = length
+        self._lengths: list[int] = self.summed(lengths).tolist()
+
+    def shares(self, work: Sequence[T]) -> list[Sequence[T]]:
+        """Return the share of each process of some work, of nearly equal lengths."""
+        ends = [len(work) * rank // self._size for rank in range(self._size + 1)]
+        return [work[begin:end] for begin, end in pairwise(ends)]
+
+    def joined(self, column: Tensor, rank: int) -> Tensor | None:
+        """Return a column of all processes in the process of a rank, and None in the others."""
+        padded = self._padded(column)
+        parts = [torch.empty_like(padded) for _ in self._lengths] if rank == self.rank else None
+        dist.gather(padded, parts, dst=rank)
+        return None if parts is None else self._cut(parts)
+
+    def everywhere(self, column: Tensor) -> Tensor:
+        """Return a column of all processes, in every process."""
+        padded = self._padded(column)
+        parts = [torch.empty_like(padded) for _ in self._lengths]
+        dist.all_gather(parts, padded)
+        return self._cut(parts)
+
+    def summed(self, table: Tensor) -> Tensor:
+        """Return the sum of a table over all processes, on the host."""
+        table = table.to(self._device, copy=True)
+        dist.all_reduce(table)
+        return table.cpu()
+
+    def _padded(self, column: Tensor) -> Tensor:
+        """Return a column where messages are sent from, as long as the longest one."""
+        column = column.detach().to(self._device)
+        return torch.cat([column, column.new_zeros(max(self._lengths) - len(column))])
+
+    def _cut(self, parts: Sequence[Tensor]) -> Tensor:
+        return torch.cat([part[:length] for part, length in zip(parts, self._lengths, strict=True)])
 
 
 def gathered(columns: PairColumns | None) -> PairColumns | None:
@@ -37,7 +81,7 @@ def gathered(columns: PairColumns | None) -> PairColumns | None:
         return None
     sent: list[Tensor] = []
     columns.map(lambda column: sent.append(_sendable(column)) or column)  # type: ignore[func-returns-value]
-    device = _device_of_messages(columns)
+    device = device_of_messages(columns.owner.device)
     header = torch.tensor([len(columns.owner), *(DTYPES.index(column.dtype) for column in sent)], device=device)
     headers = [torch.empty_like(header) for _ in range(dist.get_world_size())]
     dist.all_gather(headers, header)
@@ -46,7 +90,7 @@ def gathered(columns: PairColumns | None) -> PairColumns | None:
             dist.send(column.to(device).contiguous(), dst=0)
         return None
     parts = [columns.on_cpu()]
-    for rank, (length, *codes) in enumerate((one.tolist() for one in headers[1:]), start=1):
+    for rank, (length, *codes) in enumerate((header.tolist() for header in headers[1:]), start=1):
         received = iter([_received(rank, length, DTYPES[code], device) for code in codes])
         parts.append(columns.map(partial(_next_like, received)))
     return PairColumns.joined(parts)
@@ -72,8 +116,6 @@ def _next_like(received: Iterator[Tensor], column: Tensor) -> Tensor:
     return values.bool() if column.dtype == torch.bool else values
 
 
-def _device_of_messages(columns: PairColumns) -> torch.device:
+def device_of_messages(device: torch.device) -> torch.device:
     """Return the device that messages are sent from: the host if a backend can, else that of the columns (NCCL)."""
-    if "cpu:" in get_backend_config():
-        return torch.device("cpu")
-    return next(iter(columns.scores.values())).device if columns.scores else columns.owner.device
+    return torch.device("cpu") if "cpu:" in get_backend_config() else device

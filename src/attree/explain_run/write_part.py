@@ -161,7 +161,7 @@ def open_targets(
     """Open a run, and return it with its targets and the methods and protocols to explain them by.
 
     The arguments are those of `ExplainCall`. The default methods are those of a fit: `occlusion` is among them if edges
-    are reduced by exact updates.
+    are reduced by exact updates under `removal`.
     """
     named_methods = make_methods(DEFAULT_METHODS if methods is None else methods, seed=seed)
     run = load_run(path, allow=allow)
@@ -172,7 +172,7 @@ def open_targets(
         return run, ExplainedDiskNodes(run, Path(graph), request, methods is not None)
     explained = find_targets(run, request, torch.device(device))
     if methods is None and resolved and not by_neighbourhood:
-        explained.methods = make_methods(default_methods(Reducer(explained.sample())), seed=seed)
+        explained.methods = make_methods(default_methods(Reducer(explained.sample()), resolved), seed=seed)
     return run, explained
 
 

@@ -46,7 +46,7 @@ class ColumnMetric(Metric):
             expect(isinstance(column, Tensor), name, "a tensor", type(column).__name__)
         check_columns(**columns)
         for name, column in columns.items():
-            getattr(self, f"{prefix}{name}").append(_as_floats(column.detach(), name))
+            getattr(self, f"{prefix}{name}").append(as_floats(column.detach(), name))
 
     def column(self, name: str) -> Tensor:
         """Return a whole column; it is empty before the first update."""
@@ -77,7 +77,7 @@ class ColumnMetric(Metric):
         return self._plot(val, ax)
 
 
-def _as_floats(column: Tensor, name: str) -> Tensor:
+def as_floats(column: Tensor, name: str) -> Tensor:
     """Return the column in float64 where the device has it; refuse integers that the conversion could round."""
     values = column.to(exact_dtype(column.device))
     bits = 1 - round(math.log2(torch.finfo(values.dtype).eps))

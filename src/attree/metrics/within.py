@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from attree.metrics.base import ColumnMetric
-from attree.metrics.functional.within import edges_of_effect, pearson_by_target, strongest_effects
+from attree.metrics.functional.within import edges_of_effect, effect_sizes, pearson_by_target, strongest_effects
 
 
 class WithinPearson(ColumnMetric):
@@ -68,11 +68,4 @@ class EffectSizes(ColumnMetric):
 
     def compute(self) -> dict[str, Tensor]:
         """Compute the medians over the targets of all processes; NaN if there are none."""
-        strongest, edges = self.column("strongest"), self.column("edges")
-        return {
-            "strongest": strongest.cpu().quantile(0.5).to(strongest)
-            if strongest.numel()
-            else strongest.new_tensor(float("nan")),
-            "edges_90": edges.cpu().nanquantile(0.5).to(edges) if edges.numel() else edges.new_tensor(float("nan")),
-            "targets_with": (strongest > 0).sum().to(strongest.dtype),
-        }
+        return effect_sizes(self.column("strongest"), self.column("edges"))

@@ -16,7 +16,13 @@ from attree.metrics.functional.sets import (
     unfaithfulness,
 )
 from attree.metrics.functional.simultaneous import joint_level
-from attree.metrics.functional.within import edges_of_effect, pearson_by_target, strongest_effects
+from attree.metrics.functional.within import (
+    edges_of_effect,
+    effect_sizes,
+    pearson_by_target,
+    pearsons_by_target,
+    strongest_effects,
+)
 
 __all__ = [
     "Ranking",
@@ -25,6 +31,7 @@ __all__ = [
     "characterization_score",
     "curve_area",
     "edges_of_effect",
+    "effect_sizes",
     "faithfulness_influences",
     "faithfulness_statistics",
     "fidelity",
@@ -34,6 +41,7 @@ __all__ = [
     "kendall",
     "pearson",
     "pearson_by_target",
+    "pearsons_by_target",
     "precision_at_k",
     "sparsity",
     "spearman",

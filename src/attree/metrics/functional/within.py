@@ -7,6 +7,8 @@ the number of neighbours correlates with the effects. Here the edges of a target
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -37,15 +39,32 @@ def pearson_by_target(scores: Tensor, effects: Tensor, owner: Tensor, num_target
     >>> pearson_by_target(torch.ones(7), effects, owner, 3).tolist()
     [0.0, 0.0, nan]
     """
-    check_columns(scores=scores, effects=effects, owner=owner)
-    dtype = exact_dtype(scores.device)
-    x, y = (column.detach().to(dtype) for column in (scores, effects.to(scores.device)))
-    owner = owner.to(x.device)
-    if not bool(x.isfinite().all() and y.isfinite().all()):
-        return x.new_full((num_targets,), torch.nan)
-    (a, is_flat), (b, is_even) = (deviations_by_target(column, owner, num_targets) for column in (x, y))
-    correlation = x.new_zeros(num_targets).index_add_(0, owner, a * b).clamp_(-1.0, 1.0)
-    return correlation.masked_fill(is_flat, 0.0).masked_fill(is_even, torch.nan)
+    return pearsons_by_target([scores], effects, owner, num_targets)[0]
+
+
+def pearsons_by_target(columns: Sequence[Tensor], effects: Tensor, owner: Tensor, num_targets: int) -> list[Tensor]:
+    """Pearson's correlation of the scores of several methods with the same effects, see `pearson_by_target`.
+
+    >>> effects, owner = torch.tensor([0.5, 0.0, 0.0, 0.5]), torch.tensor([0, 0, 1, 1])
+    >>> [values.tolist() for values in pearsons_by_target([effects, -effects], effects, owner, 2)]
+    [[1.0, 1.0], [-1.0, -1.0]]
+    """
+    correlations = []
+    deviations: tuple[Tensor, Tensor] | None = None
+    is_finite = bool(effects.isfinite().all())
+    for scores in columns:
+        check_columns(scores=scores, effects=effects, owner=owner)
+        x = scores.detach().to(exact_dtype(scores.device))
+        if not (is_finite and bool(x.isfinite().all())):
+            correlations.append(x.new_full((num_targets,), torch.nan))
+            continue
+        of_pair = owner.to(x.device)
+        if deviations is None or deviations[0].device != x.device:
+            deviations = deviations_by_target(effects.detach().to(x.device).to(x.dtype), of_pair, num_targets)
+        (a, is_flat), (b, has_equal_effects) = deviations_by_target(x, of_pair, num_targets), deviations
+        correlation = x.new_zeros(num_targets).index_add_(0, of_pair, a * b).clamp_(-1.0, 1.0)
+        correlations.append(correlation.masked_fill(is_flat, 0.0).masked_fill(has_equal_effects, torch.nan))
+    return correlations
 
 
 def strongest_effects(effects: Tensor, owner: Tensor, num_targets: int) -> Tensor:
@@ -72,6 +91,24 @@ def edges_of_effect(effects: Tensor, owner: Tensor, num_targets: int, mass: floa
     """
     needed = edges_needed(effects, owner, num_targets, mass)
     return needed.masked_fill(strongest_effects(effects, owner, num_targets) == 0, torch.nan)
+
+
+def effect_sizes(strongest: Tensor, edges: Tensor) -> dict[str, Tensor]:
+    """Return the medians over targets of their strongest effect and of the edges that hold most of it; NaN without any.
+
+    Args:
+        strongest: The strongest effect on each target, see `strongest_effects`.
+        edges: The number of edges that hold most of each target's effect, see `edges_of_effect`.
+
+    Returns:
+        `strongest`, `edges_90`, and `targets_with`, the number of targets with an effect.
+    """
+    nothing = strongest.new_tensor(float("nan"))
+    return {
+        "strongest": strongest.cpu().quantile(0.5).to(strongest) if strongest.numel() else nothing,
+        "edges_90": edges.cpu().nanquantile(0.5).to(edges) if edges.numel() else nothing,
+        "targets_with": (strongest > 0).sum().to(strongest.dtype),
+    }
 
 
 def deviations_by_target(column: Tensor, owner: Tensor, num_targets: int) -> tuple[Tensor, Tensor]:
