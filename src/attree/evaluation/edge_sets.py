@@ -55,20 +55,23 @@ class TruthEvaluator:
         self._labels = truth.labels(positions[self._pairs.owner], source, destination)
         self._metric = TruthAUROC(sync_on_compute=shard.world_size > 1).to(subject.device)
         self._positions = positions
-        self._random_aurocs: dict[AttributionMethod, Tensor] = {}
+        self._is_shared = shard.world_size > 1
+        self._aurocs: dict[AttributionMethod, Tensor] = {}
         self._scores: dict[AttributionMethod, Tensor] = {}
 
     def auroc(self, subject: Subject, method: AttributionMethod, effects: Effects | None = None) -> Tensor:
-        """Return a method's AUROC over the pairs of all processes. For a random draw it is computed only once."""
-        if method in self._random_aurocs:
-            return self._random_aurocs[method]
-        self._scores[method] = score_pairs(method, subject, self._pairs, effects)
-        self._metric.update(self._scores[method], self._labels)
-        auroc = self._metric.compute()
-        self._metric.reset()
-        if method.is_random:
-            self._random_aurocs[method] = auroc
-        return auroc
+        """Return a method's AUROC over the pairs of all processes; computed again only if the scores changed."""
+        if method.is_random and method in self._aurocs:
+            return self._aurocs[method]
+        last = self._scores.get(method)
+        scores = self._scores[method] = score_pairs(method, subject, self._pairs, effects)
+        # Processes compute it together, and must not decide by their own scores alone.
+        is_known = not self._is_shared and last is not None and last.equal(scores)
+        if not is_known:
+            self._metric.update(scores, self._labels)
+            self._aurocs[method] = self._metric.compute()
+            self._metric.reset()
+        return self._aurocs[method]
 
     def by_target(self, method: AttributionMethod) -> dict[str, Tensor]:
         """Return precision and Jaccard index of a method's last scores, one value per target, by name."""

@@ -117,7 +117,8 @@ def edges_needed(scores: Tensor, owner: Tensor, num_targets: int, mass: float) -
     [1.0, 2.0]
     """
     sizes = in_float64(scores).abs().nan_to_num(0.0)
-    owner = owner.to(sizes.device)
+    nonzero = sizes.nonzero().view(-1)  # most effects are exactly 0: they hold nothing, and need no sorting
+    sizes, owner = sizes[nonzero], owner.to(sizes.device)[nonzero]
     order, _ = ranked(sizes, owner)
     sorted_sizes, sorted_owner = sizes[order], owner[order]
     total = sizes.new_zeros(num_targets).index_add_(0, sorted_owner, sorted_sizes)

@@ -126,7 +126,7 @@ def deviations_by_target(column: Tensor, owner: Tensor, num_targets: int) -> tup
     is_constant = lowest >= highest  # also of a target without pairs
     # Centred twice, and scaled before squaring, so that neither a large mean nor tiny values cost digits.
     for _ in range(2):
-        column = column - (zeros.index_add(0, owner, column) / counts)[owner]
-    column = column / strongest_effects(column, owner, num_targets).masked_fill(is_constant, 1.0)[owner]
+        column = column - (zeros.index_add(0, owner, column) / counts).index_select(0, owner)
+    column = column / strongest_effects(column, owner, num_targets).masked_fill(is_constant, 1.0).index_select(0, owner)
     norms = zeros.index_add(0, owner, column * column).sqrt().masked_fill(is_constant, 1.0)
-    return column / norms[owner], is_constant
+    return column / norms.index_select(0, owner), is_constant
