@@ -131,7 +131,7 @@ def _convert_pyg(conversion: Conversion, unfinished: Path) -> None:
         ) from error
     if isinstance(content, tuple) and len(content) >= 2:  # a processed dataset: data, slices, class
         data, slices = content[0], content[1]
-        is_one = slices is None or all(len(one) == 2 for one in slices.values() if isinstance(one, torch.Tensor))
+        is_one = slices is None or all(len(ptr) == 2 for ptr in slices.values() if isinstance(ptr, torch.Tensor))
         expect(is_one, "source", "a dataset of one graph", "several graphs")
         content = Data.from_dict(data) if isinstance(data, dict) else data
     expect(isinstance(content, Data), "source", "a file with one homogeneous graph (`Data`)", type(content).__name__)
@@ -202,7 +202,7 @@ def _read_plan(conversion: Conversion) -> tuple[Conversion, EdgeTables, dict[str
 
 
 def _kind(path: Path) -> str | None:
-    suffix = next((one for one in reversed(path.suffixes) if one != ".gz"), "")
+    suffix = next((ending for ending in reversed(path.suffixes) if ending != ".gz"), "")
     return TABLES.get(suffix)
 
 
@@ -257,12 +257,12 @@ def _check_sums(folder: Path, tables: EdgeTables, counts: EdgeCounts) -> None:
         int((np.diff(indptr.array[begin : begin + ROWS + 1]) * nodes[begin : begin + ROWS]).sum())
         for begin in range(0, counts.num_nodes, ROWS)
     )
-    found, expected = [len(indices), sources, destinations], [counts.rows, *counts.sums]
+    actual, expected = [len(indices), sources, destinations], [counts.rows, *counts.sums]
     if tables.undirected:  # both directions of each edge, so the sums are equal
-        found, expected = [sources], [destinations]
-    if found != expected:
+        actual, expected = [sources], [destinations]
+    if actual != expected:
         raise MissingDataError(
-            f"Expected the sorted edges to have the rows and sums {expected} of the tables, but they have {found}: a "
+            f"Expected the sorted edges to have the rows and sums {expected} of the tables, but they have {actual}: a "
             f"file changed meanwhile, or the disk is damaged. Remove {folder} and convert again."
         )
 

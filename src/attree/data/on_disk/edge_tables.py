@@ -102,7 +102,7 @@ class EdgeTables:
         piece = np.maximum(cells.cumsum() - 1, 0) // PIECE_EDGES
         first = np.flatnonzero(np.diff(piece)) + 1
         bounds = [0, *(first * width).tolist(), nodes]
-        return EdgeCounts(int(rows), nodes, bounds, [int(one or 0) for one in sums])
+        return EdgeCounts(int(rows), nodes, bounds, [int(total or 0) for total in sums])
 
     def piece(self, connection: Any, begin: int, end: int) -> Iterator[Any]:
         """Yield the edges that enter nodes `begin` to `end`, node by node, as data frames.
@@ -110,8 +110,8 @@ class EdgeTables:
         Edges that enter a node are in the order of the tables; those of an undirected graph ascend by source.
         """
         columns = ", ".join(["s", "d", *(f"e{number}" for number in range(len(self.columns) - 2))])
-        chosen, order = ("DISTINCT s, d", "d, s") if self.undirected else (columns, "d, row")
-        query = f"SELECT {chosen} FROM edges WHERE d >= {begin} AND d < {end} ORDER BY {order}"
+        selected, order = ("DISTINCT s, d", "d, s") if self.undirected else (columns, "d, row")
+        query = f"SELECT {selected} FROM edges WHERE d >= {begin} AND d < {end} ORDER BY {order}"
         result = connection.execute(query)
         while len(frame := result.fetch_df_chunk(VECTORS)):
             yield frame

@@ -183,11 +183,11 @@ class OnDiskGraph:
 
     def mask(self, name: str) -> Tensor:
         """Return the ids of the nodes of a mask, such as `train_mask`."""
-        file, found, begin = self.file(name), [], 0
+        file, node_ids, begin = self.file(name), [], 0
         for piece in file.pieces(2**24):
-            found.append(np.flatnonzero(piece) + begin)
+            node_ids.append(np.flatnonzero(piece) + begin)
             begin += len(piece)
-        return torch.from_numpy(np.concatenate([*found, np.arange(0)]))
+        return torch.from_numpy(np.concatenate([*node_ids, np.arange(0)]))
 
     def stores(self) -> tuple[FeatureStore, GraphStore]:
         """Return the graph as PyG's loaders take it: `NodeLoader(graph.stores(), ...)`."""
@@ -231,12 +231,12 @@ def read_description(folder: Path) -> dict[str, Any]:
     path = folder / DESCRIPTION
     try:
         description = json.loads(path.read_bytes())
-        found = description["format"]
-        if found == FORMAT:
+        version = description["format"]
+        if version == FORMAT:
             names = set(description["arrays"])
             missing = {"indptr", "indices", "self_loops"} - names
             if missing or not all(
-                {"shape", "dtype", "of", "checksum"} <= set(one) for one in description["arrays"].values()
+                {"shape", "dtype", "of", "checksum"} <= set(fields) for fields in description["arrays"].values()
             ):
                 raise ValueError("it does not describe all arrays")
             _ = int(description["num_nodes"]), int(description["num_edges"])
@@ -247,8 +247,8 @@ def read_description(folder: Path) -> dict[str, Any]:
         ) from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise MissingDataError(f"Expected {path} to describe a graph, but it does not ({error}).") from error
-    if found != FORMAT:
-        raise MissingDataError(f"Expected {path} to have the format {FORMAT}, but it has {found!r}.")
+    if version != FORMAT:
+        raise MissingDataError(f"Expected {path} to have the format {FORMAT}, but it has {version!r}.")
     return dict(description)
 
 

@@ -107,9 +107,9 @@ def joined_cuts(cuts: Sequence[Surroundings]) -> Surroundings:
     """Return the nodes and edges of several neighbourhoods, each once, in the order of the whole graph."""
     if len(cuts) == 1:
         return cuts[0]
-    nodes = distinct(np.concatenate([one.nodes for one in cuts]))
-    edges, first = np.unique(np.concatenate([one.edges for one in cuts]), return_index=True)
-    ends = np.concatenate([one.nodes[one.edge_index] for one in cuts], axis=1)[:, first]
+    nodes = distinct(np.concatenate([cut.nodes for cut in cuts]))
+    edges, first = np.unique(np.concatenate([cut.edges for cut in cuts]), return_index=True)
+    ends = np.concatenate([cut.nodes[cut.edge_index] for cut in cuts], axis=1)[:, first]
     return Surroundings(nodes, np.searchsorted(nodes, ends), edges)
 
 

@@ -64,7 +64,7 @@ def write_graph(data: Data, folder: str | Path, name: str | None = None, half: b
 
 def attributes(data: Data) -> dict[str, tuple[str, Tensor]]:
     """Return the attributes of a graph that have one row per node or per edge, each with `node` or `edge`."""
-    found = {}
+    attributes = {}
     for key in sorted(data.keys()):
         values = data[key]
         if key in RESERVED or not isinstance(values, Tensor) or values.layout != torch.strided or values.dim() == 0:
@@ -74,10 +74,10 @@ def attributes(data: Data) -> dict[str, tuple[str, Tensor]]:
                 f"Expected argument `data.{key}` to be of a type that NumPy has, but got {values.dtype}."
             )
         if data.is_node_attr(key):
-            found[key] = (
+            attributes[key] = (
                 "node",
                 values.view(-1) if key == "y" and values.dim() == 2 and values.shape[1] == 1 else values,
             )
         elif data.is_edge_attr(key):
-            found[key] = "edge", values
-    return found
+            attributes[key] = "edge", values
+    return attributes
