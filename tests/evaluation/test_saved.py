@@ -14,6 +14,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GAT, GATConv, HGTConv, global_add_pool
 
 import attree
+from attree.attribution import attribute_nodes
 from attree.errors import ArgumentError
 from attree.evaluation import Evaluation
 from attree.report.page.content import page_content
@@ -149,4 +150,23 @@ def test_forged_arrays_are_refused(array: str, value: np.ndarray, tmp_path: Path
         arrays = dict(archive)
     np.savez(path, **arrays | {array: value})
     with pytest.raises(ArgumentError, match="whole evaluation"):
+        Evaluation.load(tmp_path)
+
+
+def test_node_scores_are_saved_and_damaged_ones_refused(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    graph = Data(x=torch.randn(12, 4), edge_index=torch.randint(0, 12, (2, 30)))
+    result = attree.evaluate(GAT(4, 8, 2, 3), graph, targets=[2, 5], methods=["random", "gatt"], protocols=["weight"])
+    assert result.nodes is not None
+    assert result.subject is not None
+    read = Evaluation.load(result.save(tmp_path)).nodes
+    assert read is not None
+    for target in (2, 5):
+        expected = attribute_nodes(result.subject, target).dense(target)
+        assert torch.equal(read.dense(target), result.nodes.dense(target))
+        torch.testing.assert_close(read.dense(target), expected)
+    with np.load(tmp_path / "nodes.npz") as arrays:
+        damaged = {**arrays, "nodes": arrays["nodes"] + 12}
+    np.savez(tmp_path / "nodes.npz", **damaged)
+    with pytest.raises(ArgumentError, match="node scores that fit its graph"):
         Evaluation.load(tmp_path)

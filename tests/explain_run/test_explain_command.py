@@ -136,6 +136,12 @@ def test_graphs_are_explained_by_their_place_in_the_dataset(
     of_all = {"deletion", "dpc_removal", "dpc_weight", "scores_removal", "scores_weight"}
     assert drawn == {"case_study_5", "case_study_17", *of_all}
     assert len(Evaluation.load(run / "explain").targets) == 2
+    rows = pd.read_parquet(run / "explain" / "nodes.parquet")
+    for target in (5, 17):  # softmaxes and a sum over nodes: the walk from each node ends somewhere in the graph
+        size = int(MUTAG(root=data_root).load()[target].num_nodes)
+        nodes = rows[rows["target"] == target]
+        assert nodes["node"].tolist() == list(range(size))
+        assert nodes["score"].sum() == pytest.approx(size, rel=1e-4)
     kinds = MUTAG(root=data_root).load()[17].x.argmax(1).tolist()
     printed = capsys.readouterr().out.split("Graph 17, true class")[1].split("Graph ")[0]
     edges = re.findall(r"(\w+) -> (\w+)", printed)

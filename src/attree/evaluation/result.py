@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from attree.attention import Attention
-from attree.attribution import METHODS, AttentionPath, AttributionMethod
+from attree.attribution import METHODS, AttentionPath, AttributionMethod, NodeAttribution
 from attree.attribution.paths import paths_from
 from attree.data import GroundTruth
 from attree.errors import ArgumentError, expect, expect_int, expect_path
 from attree.evaluation.certainty import Difference
 from attree.evaluation.measurements import Measurements
 from attree.evaluation.names import FAITHFULNESS, TRUTH, MetricName
+from attree.evaluation.node_scores import read_node_scores, scores_of_nodes, write_node_scores
 from attree.evaluation.result_formats import (
     Arrays,
     TableKind,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from attree.explanation import TargetExplanation
 
 METRICS_FILE, METHODS_FILE, ARRAYS_FILE = "metrics.json", "methods.json", "evaluation.npz"
+NODES_FILE = "nodes.npz"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +114,14 @@ class Evaluation(Measurements):
     def num_true_targets(self) -> int | None:
         """Number of targets with true edges that ground truth was measured on; None without ground truth."""
         return None if self.truth is None else self.truth.targets.numel()
+
+    @cached_property
+    def nodes(self) -> NodeAttribution | None:
+        """Which nodes the predictions read: r at the input, by the first of `gatt`, `uniform` and `structure`.
+
+        None if no such method was evaluated.
+        """
+        return scores_of_nodes(self.subject, self.targets, self.pair_scores, len(self.pairs))
 
     def paths(self, target: int, k: int = 5) -> list[AttentionPath]:
         """Return the walks into a target with the most attention, and the measured effect of each of their edges.
@@ -253,11 +263,16 @@ class Evaluation(Measurements):
         return evaluation_figure(self)
 
     def save(self, folder: str | Path) -> Path:
-        """Write `metrics.json`, `methods.json` and `evaluation.npz` (without pickle) to a folder; return the folder."""
+        """Write `metrics.json`, `methods.json`, `evaluation.npz` and `nodes.npz` to a folder; return the folder.
+
+        No file holds pickled objects.
+        """
         folder = expect_path(folder, "folder")
         content = {name: getattr(self, name) for name in Arrays._fields} | {"stored_level": self.verdict_level}
         write_arrays(folder / ARRAYS_FILE, Arrays(**content))
         write_text(folder / METHODS_FILE, json.dumps(self.settings, indent=2, default=str) + "\n")
+        if self.nodes is not None:
+            write_node_scores(folder / NODES_FILE, self.nodes)
         write_metrics(
             folder / METRICS_FILE, self.metrics, self.intervals, self.verdict.sentences, self.verdict.headline
         )
@@ -272,10 +287,13 @@ class Evaluation(Measurements):
         settings = read_settings(methods) if methods.is_file() else {}
         metrics = folder / METRICS_FILE
         averaged = frozenset(name for name in arrays.pair_scores if name in METHODS and METHODS[name].is_random)
-        return cls(
+        evaluation = cls(
             metrics=read_metrics(metrics),
             settings=settings,
             averaged=averaged,
             stored=read_intervals(metrics),
             **arrays._asdict(),
         )
+        # Files keep no model to compute them with.
+        vars(evaluation)["nodes"] = read_node_scores(folder / NODES_FILE, evaluation.pairs.graph)
+        return evaluation

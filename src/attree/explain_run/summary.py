@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -35,7 +37,8 @@ FORMATS = (".png", ".svg")
 MOST_EDGES = 8
 MOST_PATHS = 3
 CHANGED = "*: the predicted class changes; +: the edge speaks for the prediction, -: against it"
-OWN_FILES = ("metrics.json", "methods.json", "evaluation.npz", "page.html", "scores_*.npz")
+NODE_ROWS = "nodes.parquet"
+OWN_FILES = ("metrics.json", "methods.json", "evaluation.npz", "nodes.npz", NODE_ROWS, "page.html", "scores_*.npz")
 
 
 class CallSummary:
@@ -71,6 +74,9 @@ class CallSummary:
         self.evaluation.save(out)
         for name, scores in self.evaluation.scores.items():
             scores.save(out / f"scores_{name}.npz")
+        if (nodes := self.node_rows()) is not None:
+            with replacing(out / NODE_ROWS) as path:
+                pq.write_table(nodes, path)
         shown = self.shown
         drawn = draw_targets(shown.explained, shown.evaluator, shown.instructive[:figures])
         if figures > 0:
@@ -80,6 +86,21 @@ class CallSummary:
                 with replacing(out / "figures" / f"{name}{suffix}") as path:
                     figure.savefig(path, dpi=150)
         write_text(out / "page.html", page_html(self.page()))
+
+    def node_rows(self) -> pa.Table | None:
+        """Return the node scores of the targets as rows (target, node, score); None if no method has some.
+
+        Ids of targets are those of the parts; the nodes of a graph in a batch are numbered from 0.
+        """
+        nodes, about = self.evaluation.nodes, self.evaluation.about
+        if nodes is None:
+            return None
+        table, sizes = nodes.to_pandas(), nodes.ptr.diff()
+        if about.ids is not None:
+            table["target"] = about.ids.cpu().repeat_interleave(sizes.cpu()).numpy()
+        if about.first_nodes is not None and self.evaluation.pairs.num_layers is None:
+            table["node"] -= about.first_nodes.cpu().repeat_interleave(sizes.cpu()).numpy()
+        return pa.Table.from_pandas(table, preserve_index=False)
 
     def show(self, console: Console, count: int) -> None:
         """Print the metrics, and the strongest edges of the most instructive targets."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.eval_mode import eval_mode
+from attree.attention.global_attention import global_modules
 from attree.attention.provenance import tensors_in
 from attree.attention.softmax_hook import message_passing
 from attree.attribution.neighbourhoods import neighbourhoods
@@ -91,6 +92,8 @@ class CopiesPass(ReductionPass):
         features = max(row[:1].numel() * row.element_size() for value in arguments for row in tensors_in(value))
         self._bytes_per_node = features + 6 * hidden * itemsize
         self._bytes_per_edge = 6 * hidden * itemsize + 64
+        heads = [int(getattr(module, "num_heads", 1)) for module in global_modules(self.subject.model).values()]
+        self._bytes_per_pair = 4 * max(heads, default=0) * itemsize
 
     @property
     def num_layers(self) -> int:
@@ -168,7 +171,7 @@ class CopiesPass(ReductionPass):
     def _cost(self, part: Part) -> Tensor:
         """Return the bytes that a copy of each subgraph of a part takes in a forward pass."""
         nodes, edges = (bounds.diff().float() for bounds in part.bounds)
-        return nodes * self._bytes_per_node + edges * self._bytes_per_edge
+        return nodes * self._bytes_per_node + edges * self._bytes_per_edge + nodes.square() * self._bytes_per_pair
 
     @torch.no_grad()
     def _check(self, targets: Tensor) -> None:

@@ -14,12 +14,13 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from attree.attention import Attention
+from attree.attribution import method_label
 from attree.data import GroundTruth
 from attree.errors import expect, expect_instance, expect_int, expect_list
 from attree.evaluation import Evaluation
 from attree.evaluation.names import OF_CLASSES, WITHIN, MetricName
 from attree.faithfulness import PROTOCOLS
-from attree.report.page.target import Explained, node_method, relations_of
+from attree.report.page.target import Explained, relations_of
 from attree.report.selection import instructive_order
 from attree.report.style import method_looks
 from attree.source.target_labels import LABEL_VALUES, LINK_NAMES
@@ -150,7 +151,7 @@ def page_content(
         "nodeNames": None if node_names is None or is_graph else _names_in_use(evaluation, node_names, order),
         "groups": None if groups is None else groups.content(),
         "serves": is_live,
-        "nodeMethod": None if (walk := node_method(evaluation)) is None else walk.label,
+        "nodeMethod": None if evaluation.nodes is None else method_label(evaluation.nodes.method),
         "numTargets": measured.targets.numel(),
         "numPairs": len(measured.pairs),
         "targets": targets,

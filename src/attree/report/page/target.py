@@ -16,8 +16,7 @@ from scipy.sparse.csgraph import breadth_first_order, shortest_path
 from torch import Tensor
 
 from attree.attention import Attention
-from attree.attribution import METHODS, GAtt, attribute_nodes, global_pairs
-from attree.errors import ArgumentError, UnsupportedModelError
+from attree.attribution import global_pairs
 from attree.evaluation import Evaluation
 from attree.faithfulness import Reduction
 from attree.report.selection import DrawnPart, left_out, strength_of
@@ -115,17 +114,14 @@ class Explained:
 
     def _nodes(self, position: int, part: DrawnPart) -> dict[str, Any]:
         """Return the nodes' scores by a walk, and the strongest pairs of attention over all nodes; may be empty."""
-        subject, method = self.evaluation.subject, node_method(self.evaluation)
-        if subject is None or method is None:
+        subject, node_scores = self.evaluation.subject, self.evaluation.nodes
+        if node_scores is None:
             return {}
-        target = [int(self.evaluation.pairs.targets[position])]
-        try:
-            scores = attribute_nodes(subject, target, method).dense(target[0])
-            pairs = global_pairs(subject, target[0], MOST_ARCS)
-        except (UnsupportedModelError, ArgumentError):  # the page is drawn without them
-            return {}
+        target = int(self.evaluation.pairs.targets[position])
+        scores = node_scores.dense(target)
+        pairs = None if subject is None else global_pairs(subject, target, MOST_ARCS)
         content: dict[str, Any] = {"nodeScores": packed(_floats(scores[torch.as_tensor(part.nodes)]), "f4")}
-        if pairs is None or not pairs.score.numel():
+        if subject is None or pairs is None or not pairs.score.numel():
             return content
         place = torch.full((subject.graph.num_nodes,), -1)
         place[torch.as_tensor(part.nodes)] = torch.arange(len(part.nodes))
@@ -194,13 +190,6 @@ class Explained:
             count = reached.astype(np.float64)
             size += float(count.sum())
         return size
-
-
-def node_method(evaluation: Evaluation) -> GAtt | None:
-    """Return the walk whose node scores a page shows: the first of the evaluated methods that has some."""
-    walks = [name for name in evaluation.pair_scores if name in METHODS and issubclass(METHODS[name], GAtt)]
-    method = METHODS[walks[0]].make() if walks else None
-    return method if isinstance(method, GAtt) else None
 
 
 def relations_of(evaluation: Evaluation) -> list[str] | None:
