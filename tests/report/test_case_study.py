@@ -7,6 +7,7 @@ import torch
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.collections import EllipseCollection, LineCollection
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from torch import Tensor
 from torch_geometric.data import Data
@@ -18,6 +19,7 @@ from attree.models import GAT
 from attree.report.case_studies import draw_case_studies
 from attree.report.case_study import case_study
 from attree.report.graph_drawing import sketch
+from attree.report.style import AGAINST, FOR
 from attree.subject import Subject
 
 PATH = Graph(torch.tensor([[0, 1, 3, 4], [1, 2, 2, 3]]), num_nodes=6)  # 0 -> 1 -> 2 <- 3 <- 4, and 5 alone
@@ -165,3 +167,16 @@ def test_parts_that_do_not_hang_together_are_drawn_side_by_side() -> None:
     placed = sketch(sources, destinations, 10).positions
     within = min(np.ptp(placed[part], axis=0).max() for part in (slice(0, 5), slice(5, 10)))
     assert within > 0.25 * np.ptp(placed, axis=0).max()
+
+
+def test_nodes_are_painted_by_their_scores() -> None:
+    graph = Graph(torch.tensor([[0, 1, 2], [1, 2, 0]]), 3)
+    scores = torch.tensor([0.0, 4.0, -2.0])
+    figure = case_study(graph, None, 1, {"gatt": torch.ones(6)}, node_scores=scores)
+    (discs,) = [found for found in figure.axes[0].collections if isinstance(found, EllipseCollection)]
+    white, red, green = discs.get_facecolors()[:, :3]
+    assert white.tolist() == [1, 1, 1]
+    np.testing.assert_allclose(red, 0.35 + 0.65 * np.array(to_rgb(FOR)), atol=1 / 255)
+    np.testing.assert_allclose(green, 0.675 + 0.325 * np.array(to_rgb(AGAINST)), atol=1 / 255)
+    with pytest.raises(ArgumentError, match="node_scores"):
+        case_study(graph, None, 1, {"gatt": torch.ones(6)}, node_scores=scores[:2])

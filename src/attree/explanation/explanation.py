@@ -257,12 +257,13 @@ class TargetExplanation:
             reached |= set(ends[place])
         return replace(self, positions=self.positions[torch.tensor(sorted(places), dtype=torch.long)])
 
-    def plot(self, max_edges: int = DRAWN_EDGES) -> Figure:
+    def plot(self, max_edges: int = DRAWN_EDGES, nodes: bool = False) -> Figure:
         """Draw the neighbourhood with edges coloured by their scores: red for the prediction, green against it.
 
         Args:
             max_edges: Maximum number of edges. If there are more, the figure has the edges with the largest scores and
                 their paths to the target.
+            nodes: Paint the nodes by their scores, such as the atoms of a molecule.
         """
         from attree.report.case_studies import neighbourhood_name  # Matplotlib is slow to import
         from attree.report.case_study import case_study
@@ -276,6 +277,10 @@ class TargetExplanation:
         names = about.node_names
         if names is None and self._first_node:
             names = [str(node - self._first_node) for node in range(pairs.graph.num_nodes)]
+        painted = None
+        if nodes:
+            painted = torch.zeros(pairs.graph.num_nodes, dtype=torch.float64)
+            painted[[node.node for node in self.nodes]] = torch.tensor([node.score for node in self.nodes]).double()
         return case_study(
             pairs.graph,
             roots[0] if self.subject.level == "node" else None,
@@ -288,6 +293,7 @@ class TargetExplanation:
             node_names=names,
             edges=pairs.edges[self.positions],
             roots=roots,
+            node_scores=painted,
         )
 
     def show(self) -> Any:

@@ -12,6 +12,7 @@ from attree.attention import Graph
 from attree.attribution import subject_pairs
 from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import MetricName
+from attree.evaluation.node_scores import scores_of_nodes, walk_among
 from attree.report.case_study import case_study
 from attree.report.score_figures import score_histogram
 from attree.report.selection import order_targets
@@ -70,7 +71,13 @@ def draw_case_studies(
             )
         else:
             nodes = subject.batch == target
-            figure = _draw_graph(subject.graph, nodes, scores, f"Graph {number}", caption, labels.node_names)
+            walk = walk_among(evaluator.methods)
+            read = (
+                None if walk is None else scores_of_nodes(subject, subject.targets([target]), [walk.name], len(pairs))
+            )
+            painted = None if read is None else read.dense(target)
+            name = f"Graph {number}"
+            figure = _draw_graph(subject.graph, nodes, scores, name, caption, labels.node_names, painted)
         figures[f"case_study_{number}"] = figure
     return figures
 
@@ -116,8 +123,9 @@ def _draw_graph(
     name: str,
     caption: str,
     node_names: Sequence[str] | None,
+    node_scores: Tensor | None,
 ) -> Figure:
-    """Draw one graph of a batch, with its nodes numbered from 0."""
+    """Draw one graph of a batch, with its nodes numbered from 0 and painted by their scores, if they have some."""
     number = nodes.cumsum(0) - 1
     inside = nodes[graph.source]
     proper = inside & (graph.source != graph.destination)
@@ -125,4 +133,5 @@ def _draw_graph(
     loops = inside & (graph.source == graph.destination)
     cut = {name: torch.cat([values[proper], values[loops]]) for name, values in scores.items()}
     graph_names = None if node_names is None else [node_names[node] for node in nodes.nonzero().view(-1).tolist()]
-    return case_study(alone, None, 0, cut, name=name, caption=caption, node_names=graph_names)
+    painted = None if node_scores is None else node_scores[nodes]
+    return case_study(alone, None, 0, cut, name=name, caption=caption, node_names=graph_names, node_scores=painted)

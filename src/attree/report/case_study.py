@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import FuncNorm, Normalize, PowerNorm
+from matplotlib.colors import FuncNorm, Normalize, PowerNorm, to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
@@ -21,7 +21,9 @@ from attree.errors import expect, expect_int
 from attree.report.graph_drawing import draw_edges, draw_nodes, sketch
 from attree.report.selection import DrawnPart, left_out, strength_of
 from attree.report.style import (
+    AGAINST,
     BLUE,
+    FOR,
     INK,
     MUTED,
     ORANGE,
@@ -38,6 +40,7 @@ from attree.report.style import (
     plain_legend,
 )
 from attree.source.target_labels import one_line
+from attree.tensors.arrays import Floats
 
 PANEL_INCHES = 3.4
 SINGLE_PANEL_INCHES = 5.2
@@ -69,6 +72,7 @@ def case_study(
     node_names: Sequence[str] | None = None,
     edges: Tensor | None = None,
     roots: Sequence[int] = (),
+    node_scores: Tensor | None = None,
 ) -> Figure:
     """Draw how different methods explain one target, as the paper's case study does.
 
@@ -97,6 +101,8 @@ def case_study(
         node_names: Names of the nodes of `graph`; by default their ids.
         edges: Ids of the edges to draw; by default those of the neighbourhood, or of the whole graph.
         roots: Further nodes that are explained, such as both nodes of a pair; they are orange too.
+        node_scores: A score for every node, [num_nodes], that paints it: the redder the larger, green if negative. A
+            graph with several node types keeps the colours of its types.
     """
     is_node = target is None or 0 <= target < graph.num_nodes
     expect(is_node, "target", f"a node id in [0, {graph.num_nodes}), or None", target)
@@ -127,6 +133,11 @@ def case_study(
     names = [text if named or is_root else "" for text, is_root in zip(texts, is_target, strict=True)]
     kinds = [] if graph.types is None else graph.types.type_of_nodes(torch.as_tensor(drawn_part.nodes)).tolist()
     fills = [TYPE_FILLS[min(kind, len(TYPE_FILLS) - 1)] for kind in kinds] or None
+    if node_scores is not None:
+        shape, number = tuple(node_scores.shape), graph.num_nodes
+        expect(shape == (number,), "node_scores", f"of shape [{number}]", shape)
+        painted = node_scores.detach().cpu().double().numpy()
+        fills = fills or node_fills(painted[drawn_part.nodes], float(np.abs(painted).max()))
     looks = method_looks(scores)
     for axes, (method, edge_scores) in zip(panel_grid(figure, len(scores), MOST_COLUMNS), values.items(), strict=True):
         picture_axes(axes, "", half_width, half_height)
@@ -239,6 +250,18 @@ def _signed_norm(power: float, largest: float) -> Normalize:
         lambda values: np.sign(values) * np.abs(values) ** (1 / power),
     )
     return FuncNorm(steps, -largest, largest)
+
+
+def node_fills(scores: Floats, largest: float) -> list[str]:
+    """Return colours of nodes by their scores, from white for 0 to red (green if negative) for the largest size.
+
+    >>> node_fills(np.array([0.0, 2.0, -2.0]), 2.0)
+    ['#ffffff', '#e49659', '#59c0a4']
+    """
+    strength = np.abs(scores) / largest if largest > 0 else np.zeros_like(scores)
+    colors = np.where((scores < 0)[:, None], to_rgb(AGAINST), to_rgb(FOR))
+    share = 0.65 * strength[:, None]  # names must stay readable on the darkest
+    return [to_hex(color) for color in (1 - share) + share * colors]
 
 
 def _title(part: DrawnPart, drawn_part: DrawnPart, num_layers: int, name: str) -> str:
