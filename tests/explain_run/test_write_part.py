@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import re
 import socket
-from concurrent.futures import ProcessPoolExecutor
-from itertools import repeat
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import torch
 from attree.errors import ArgumentError
 from attree.explain_run import ExplainCall, missing_parts, write_part
 from helpers.cli import command, files, fit
-from helpers.processes import fork_server
 
 METHODS = ("gatt", "random")
 TYPED = ("--targets=all", "--methods=gatt,random", "--protocols=none", "--part_rows=500", "--figures=0", "--show=0")
@@ -98,9 +96,9 @@ def test_a_call_is_plain_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.long
 def test_another_scheduler(run: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
-    """The lines of docs/scaling.md, with two processes in place of a cluster."""
+    """The block of docs/scaling.md, with two processes in place of a cluster."""
+    page = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text()
+    (block,) = re.findall(r"```\n(from concurrent.futures .*?)```", page, flags=re.S)
     call = part_call(run, tmp_path)
-    with ProcessPoolExecutor(2, mp_context=fork_server()) as pool:
-        written = list(pool.map(write_part, repeat(call), missing_parts(call)))
-    assert len({part.part for part in written}) == len(written) == len(expected) - 1
+    exec(block, {"call": call, "missing_parts": missing_parts, "write_part": write_part})
     assert contents(tmp_path) == expected
