@@ -105,10 +105,10 @@ def test_a_prediction_is_explained_again_from_the_kept_edges(graph: Data, models
         kept = tree[scores[tree].argsort(descending=True)[: math.ceil(share * len(tree))]].sort().values
         after = attree.capture_attention(models[0], graph.x, graph.edge_index[:, kept])
         values.append(pearsonr(scores[kept], attree.GAtt().attribute(after, [target]).edge_mask(target)).statistic)
-    assert result.kept["gatt"] == pytest.approx(sum(values) / len(values), abs=1e-5)  # scores are float32
+    assert result.reexplained["gatt"] == pytest.approx(sum(values) / len(values), abs=1e-5)  # scores are float32
     # GAtt and gradients read the computation tree alone, so that they are the same without the rest of the graph.
     whole = attree.stability(models[:2], graph, targets, ["gatt", "attention_gradient"], share=1.0)
-    assert whole.kept == {"gatt": pytest.approx(1.0), "attention_gradient": pytest.approx(1.0)}
+    assert whole.reexplained == {"gatt": pytest.approx(1.0), "attention_gradient": pytest.approx(1.0)}
 
 
 def test_the_verdict_says_it_where_other_models_are_given(graph: Data, models: list[nn.Module]) -> None:

@@ -45,6 +45,9 @@ SIZES = {
     "targets.",
     "edges_90": "How many edges hold 90 % of a target's effect; the median over targets with an effect.",
     "targets_without": "The number of targets for which no single edge has an effect.",
+    "two_together": "The effect of a target's two strongest edges, reduced at once; the median over targets. It is "
+    "measured where edges may stand in for each other.",
+    "two_apart": "The sum of the single effects of a target's two strongest edges; the median over targets.",
 }
 """The meaning of the sizes of effects."""
 

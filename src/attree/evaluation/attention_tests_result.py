@@ -127,14 +127,14 @@ class AttentionTests:
                 "The search found no other attention that gives the same predictions: it came as far as "
                 f"{self.adversarial.attention:.3f} of at most 1."
             )
-        known = [value for value in self.randomized if not math.isnan(value)]
-        if known and known[-1] >= ALIKE:
+        defined = [value for value in self.randomized if not math.isnan(value)]
+        if defined and defined[-1] >= ALIKE:
             yield (
                 f"{self.method} hardly depends on the parameters: with all convolutions shuffled its scores still "
-                f"correlate by {known[-1]:.2f} with what they were. It shows the graph more than what was learned."
+                f"correlate by {defined[-1]:.2f} with what they were. It shows the graph more than what was learned."
             )
-        elif known:
-            yield f"{self.method} depends on the parameters: shuffled, its scores correlate by {known[-1]:.2f}."
+        elif defined:
+            yield f"{self.method} depends on the parameters: shuffled, its scores correlate by {defined[-1]:.2f}."
         if self.seeds:
             mean = sum(self.seeds) / len(self.seeds)
             stable = "agree" if mean >= ALIKE else "disagree"
@@ -143,8 +143,8 @@ class AttentionTests:
     def __str__(self) -> str:
         table = self.to_pandas().to_string(float_format=lambda value: f"{value:.3f}", na_rep="")
         count = f"{self.num_targets:,} target{'' if self.num_targets == 1 else 's'}"
-        return "\n".join([count, table, *(f"- {one}" for one in self.sentences)])
+        return "\n".join([count, table, *(f"- {sentence}" for sentence in self.sentences)])
 
     def _repr_html_(self) -> str:
         table: str = self.to_pandas().to_html(float_format=lambda value: f"{value:.3f}", na_rep="")
-        return table + "<ul>" + "".join(f"<li>{one}</li>" for one in self.sentences) + "</ul>"
+        return table + "<ul>" + "".join(f"<li>{sentence}</li>" for sentence in self.sentences) + "</ul>"

@@ -114,33 +114,33 @@ class SetEvaluator:
         The metrics are `fidelity_plus`, `fidelity_minus`, `unfaithfulness` (not for regression), `deletion_area` and
         `insertion_area`. For regression, changes of the predicted number are measured in standard deviations.
         """
-        taken = torch.tensor([*SHARES, 1.0])
-        without = self._after(scores, taken, protocol, keep=False)
-        alone = self._after(scores, taken[:-1], protocol, keep=True)
+        shares = torch.tensor([*SHARES, 1.0])
+        without = self._after(scores, shares, protocol, keep=False)
+        alone = self._after(scores, shares[:-1], protocol, keep=True)
         at = SHARES.index(CHOSEN)
-        found: dict[str, Tensor] = {}
+        values_by_name: dict[str, Tensor] = {}
         usual = self._usual.unsqueeze(1)
         if self._is_regression:
             spread = self._usual.std().clamp(min=torch.finfo(usual.dtype).tiny)
-            found["fidelity_plus"] = (without[:, at] - self._usual).abs().squeeze(-1) / spread
-            found["fidelity_minus"] = (alone[:, at] - self._usual).abs().squeeze(-1) / spread
+            values_by_name["fidelity_plus"] = (without[:, at] - self._usual).abs().squeeze(-1) / spread
+            values_by_name["fidelity_minus"] = (alone[:, at] - self._usual).abs().squeeze(-1) / spread
             deleted, inserted = ((curve - usual).abs().squeeze(-1) / spread for curve in (without, alone))
             start, end = torch.zeros_like(deleted[:, :1]), deleted[:, -1:]
         else:
             predicted = self._usual.argmax(dim=-1)
-            found["fidelity_plus"] = fidelity(predicted, without[:, at].argmax(dim=-1))
-            found["fidelity_minus"] = fidelity(predicted, alone[:, at].argmax(dim=-1))
-            found["unfaithfulness"] = unfaithfulness(self._usual, alone[:, at])
+            values_by_name["fidelity_plus"] = fidelity(predicted, without[:, at].argmax(dim=-1))
+            values_by_name["fidelity_minus"] = fidelity(predicted, alone[:, at].argmax(dim=-1))
+            values_by_name["unfaithfulness"] = unfaithfulness(self._usual, alone[:, at])
             place = predicted.view(-1, 1, 1)
             deleted, inserted = (
                 curve.gather(2, place.expand(-1, curve.shape[1], 1)).squeeze(-1) for curve in (without, alone)
             )
             start, end = self._usual.gather(1, predicted.unsqueeze(1)), deleted[:, -1:]
-        shares = torch.tensor([0.0, *SHARES, 1.0])
-        found["deletion_area"] = curve_area(shares, torch.cat([start, deleted], dim=1))
-        found["insertion_area"] = curve_area(shares, torch.cat([end, inserted, start], dim=1))
+        ends = torch.tensor([0.0, *SHARES, 1.0])
+        values_by_name["deletion_area"] = curve_area(ends, torch.cat([start, deleted], dim=1))
+        values_by_name["insertion_area"] = curve_area(ends, torch.cat([end, inserted, start], dim=1))
         nothing = self._sizes == 0
-        return {name: values.masked_fill(nothing, torch.nan).cpu() for name, values in found.items()}
+        return {name: values.masked_fill(nothing, torch.nan).cpu() for name, values in values_by_name.items()}
 
     def sparsity(self, scores: Tensor) -> Tensor:
         """Return the share of a target's edges that hold little of a method's score, per target; NaN without edges."""
@@ -157,9 +157,9 @@ class SetEvaluator:
         counts = (self._sizes.unsqueeze(1) * shares.to(self._sizes.device).unsqueeze(0)).round().long()
         counts = torch.maximum(counts, self._sizes.clamp(max=1).unsqueeze(1))  # at least one edge
         first = begin.unsqueeze(1) + (counts if keep else torch.zeros_like(counts))
-        taken = (self._sizes.unsqueeze(1) - counts if keep else counts).reshape(-1)
-        ptr = pointers(taken)
-        which, place = expand(ptr, torch.arange(taken.numel(), device=taken.device))
+        set_sizes = (self._sizes.unsqueeze(1) - counts if keep else counts).reshape(-1)
+        ptr = pointers(set_sizes)
+        which, place = expand(ptr, torch.arange(set_sizes.numel(), device=set_sizes.device))
         sets = Rows(ptr, edges[first.reshape(-1)[which] + place - ptr[which]])
         owner = row_of(torch.full_like(self._sizes, shares.numel()))
         output = self._effects.reduce_sets(self._pairs, owner, sets, protocol)

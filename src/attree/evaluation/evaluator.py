@@ -84,8 +84,8 @@ class Evaluator:
         self.labels = TargetLabels() if labels is None else labels
         self.protocols = resolve_protocols(config.protocols, subject.model)
         self._reducer = Reducer(subject) if self.protocols else None
-        chosen = default_methods(self._reducer, self.protocols) if config.methods is None else config.methods
-        self.methods = make_methods(chosen, seed=config.seed)
+        methods = default_methods(self._reducer, self.protocols) if config.methods is None else config.methods
+        self.methods = make_methods(methods, seed=config.seed)
         expect(EFFECTS not in self.methods, "methods", f"methods with names other than {EFFECTS}", EFFECTS)
         self.targets = subject.targets(targets)
         self._shard = shard
@@ -217,17 +217,17 @@ class Evaluator:
     def _measure_sets(self, scores: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return metrics of sets of edges by name, one value per target; for a random method, of its first draw."""
         sets = SetEvaluator(self.subject, self.pairs)
-        found: dict[str, Tensor] = {}
+        by_target: dict[str, Tensor] = {}
         for name, columns in self._columns.items():
             column, method = next(iter(columns.items()))
-            found[str(MetricName(name, SPARSITY))] = sets.sparsity(scores[column])
+            by_target[str(MetricName(name, SPARSITY))] = sets.sparsity(scores[column])
             for protocol in self.protocols:
                 for statistic, values in sets.measure(scores[column], protocol).items():
-                    found[str(MetricName(name, statistic, protocol.name))] = values
+                    by_target[str(MetricName(name, statistic, protocol.name))] = values
             if self._truth is not None:
                 for statistic, values in self._truth.by_target(method).items():
-                    found[str(MetricName(name, statistic))] = values
-        return found
+                    by_target[str(MetricName(name, statistic))] = values
+        return by_target
 
     def with_certainty(self, evaluation: Evaluation) -> Evaluation:
         """Return the evaluation with intervals over the targets of all processes, in the first process.

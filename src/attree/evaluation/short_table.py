@@ -93,7 +93,7 @@ def short_table(
     method  true edges  edge deleted
     GAtt    █████ 0.99  ██    0.40
     """
-    known = {} if intervals is None else intervals
+    interval_by_name = {} if intervals is None else intervals
     parsed = [metric for name in metrics if (metric := MetricName.parse(name)) is not None]
     leading = [metric for metric in parsed if metric.statistic in (TRUTH, WITHIN)]
     groups = list(dict.fromkeys(metric.group for metric in leading))
@@ -115,7 +115,7 @@ def short_table(
             if value is None:
                 cells.append(TableCell(None, "", False))
             else:
-                text = number_and_interval(value, known.get(names[method, group], UNKNOWN), digits=2)
+                text = number_and_interval(value, interval_by_name.get(names[method, group], UNKNOWN), digits=2)
                 cells.append(TableCell(value, text, value == best[group]))
         rows[labels.get(method, method)] = cells
     return ShortTable([HEADERS.get(group, group) for group in groups], rows)

@@ -56,8 +56,8 @@ class Stability:
         alone: By method, of each model's own scores with its own effects, as the mean over the models.
         averaged: By method, of the mean of all models' scores with the effects of each model. The scores of a target
             are brought to one scale before.
-        kept: By method, of the scores of a target's strongest edges with their scores after all its other edges were
-            deleted; for the first model. Empty for graphs with several types.
+        reexplained: By method, of the scores of a target's strongest edges with their scores after all its other edges
+            were deleted; for the first model. Empty for graphs with several types.
         same_prediction: Share of targets for which all models predict the same class; NaN for regression.
         labels: Names of the methods in tables.
         protocol: The protocol of the effects.
@@ -69,7 +69,7 @@ class Stability:
     effects: float
     alone: dict[str, float]
     averaged: dict[str, float]
-    kept: dict[str, float] = field(default_factory=dict)
+    reexplained: dict[str, float] = field(default_factory=dict)
     same_prediction: float = math.nan
     labels: dict[str, str] = field(default_factory=dict)
     protocol: str = "removal"
@@ -98,7 +98,7 @@ class Stability:
             "agreement of models": self.agreement,
             "own scores": self.alone,
             "mean of models": self.averaged,
-            "kept edges": self.kept,
+            "kept edges": self.reexplained,
         }
         rows = {name: [values.get(name, math.nan) for values in columns.values()] for name in self.agreement}
         table = pd.DataFrame.from_dict(rows, orient="index", columns=list(columns))
@@ -169,14 +169,14 @@ def stability(
     reading = Reading(call, level, node_type, readout, Head(mode, return_type, label))
     explained = explained_by_user(first, data, targets, num_targets, reading, None, seed)
     results = evaluated_peers([first, *others], explained, reading, config, protocol)
-    kept = {}
+    reexplained = {}
     if kept_targets and type(explained.graph) is Data:
         again = _Again(first, explained.graph, explained.subject, reading, share)
-        kept = {
+        reexplained = {
             name: again.correlation(method, explained.targets[:kept_targets])
             for name, method in make_methods(methods, seed=seed).items()
         }
-    return stability_of(results, kept)
+    return stability_of(results, reexplained)
 
 
 def evaluated_peers(
@@ -202,12 +202,12 @@ def evaluated_peers(
     return [Evaluator(subject, explained.targets, same).evaluate() for subject in subjects]
 
 
-def stability_of(results: Sequence[Evaluation], kept: Mapping[str, float] | None = None) -> Stability:
+def stability_of(results: Sequence[Evaluation], reexplained: Mapping[str, float] | None = None) -> Stability:
     """Return how much the explanations of several evaluations of the same targets agree.
 
     Args:
         results: The evaluations, one per model; they are compared under the first protocol of the first one.
-        kept: By method, how much the scores of kept edges agree; None if it was not measured.
+        reexplained: By method, how much the scores of kept edges agree; None if it was not measured.
     """
     first = results[0]
     for other in results[1:]:
@@ -229,7 +229,7 @@ def stability_of(results: Sequence[Evaluation], kept: Mapping[str, float] | None
         _mean_of_pairs(first, effects),
         alone,
         averaged,
-        dict(kept or {}),
+        dict(reexplained or {}),
         _same_prediction(results),
         first.labels,
         protocol,
@@ -254,12 +254,12 @@ class _Again:
             in_tree[reached.to(mask.device)] = True
             tree = scores.graph.to_original(in_tree).nonzero().view(-1)
             count = math.ceil(self._share * tree.numel())
-            kept = tree[mask[tree].abs().argsort(descending=True, stable=True)[:count]].sort().values
+            strongest = tree[mask[tree].abs().argsort(descending=True, stable=True)[:count]].sort().values
             is_kept = torch.zeros(mask.numel(), dtype=torch.bool, device=mask.device)
-            is_kept[kept] = True
+            is_kept[strongest] = True
             smaller = self._reading.subject(self._model, self._graph.edge_subgraph(is_kept))
             after = method.attribute(smaller, torch.tensor([target])).edge_mask(target)
-            values.append(float(pearson(mask[kept].double(), after.double())) if count > 1 else math.nan)
+            values.append(float(pearson(mask[strongest].double(), after.double())) if count > 1 else math.nan)
         return _mean(values)
 
 
@@ -267,8 +267,8 @@ def model_list(models: Sequence[nn.Module | str | Path]) -> list[nn.Module]:
     """Return the models of a list of models and of folders of runs."""
     from attree.runs import load_run
 
-    listed = expect_list(models, "models", (nn.Module, str, Path), "models or folders of runs")
-    return [model if isinstance(model, nn.Module) else load_run(model).net for model in listed]
+    items = expect_list(models, "models", (nn.Module, str, Path), "models or folders of runs")
+    return [model if isinstance(model, nn.Module) else load_run(model).net for model in items]
 
 
 def _mean_of_pairs(result: Evaluation, columns: Sequence[Tensor]) -> float:

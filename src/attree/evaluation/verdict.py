@@ -131,7 +131,7 @@ def cost_of(evaluation: Evaluation, method: str) -> str:
 
 def exact_methods(evaluation: Evaluation, protocol: str) -> list[str]:
     """Return the methods whose scores are the measured effects under a protocol."""
-    return [method for method, own in OWN_PROTOCOL.items() if own == protocol and method in evaluation.pair_scores]
+    return [method for method, exact in OWN_PROTOCOL.items() if exact == protocol and method in evaluation.pair_scores]
 
 
 def best_first(evaluation: Evaluation, protocol: str) -> dict[str, float]:
@@ -141,8 +141,8 @@ def best_first(evaluation: Evaluation, protocol: str) -> dict[str, float]:
         for method in evaluation.pair_scores
         if OWN_PROTOCOL.get(method) != protocol and not (method in METHODS and METHODS[method].is_random)
     }
-    known = {method: value for method, value in values.items() if not math.isnan(value)}
-    return dict(sorted(known.items(), key=lambda item: -item[1]))
+    defined = {method: value for method, value in values.items() if not math.isnan(value)}
+    return dict(sorted(defined.items(), key=lambda item: -item[1]))
 
 
 def predicts_effects(evaluation: Evaluation, method: str, protocol: str) -> bool:

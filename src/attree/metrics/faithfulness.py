@@ -134,12 +134,12 @@ class FaithfulnessComparison(ColumnMetric):
     def __init__(self, methods: Iterable[str], fixed: Iterable[str] = (), **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.methods = tuple(methods)
-        taken = [name for name in self.methods if name in DELTAS]
-        expect(not taken, "methods", f"names other than {', '.join(DELTAS)}", taken)
+        reserved = [name for name in self.methods if name in DELTAS]
+        expect(not reserved, "methods", f"names other than {', '.join(DELTAS)}", reserved)
         self.fixed = frozenset(fixed)
         unknown = sorted(self.fixed.difference(self.methods))
         expect(not unknown, "fixed", f"names among {', '.join(self.methods)}", unknown)
-        self._kept: dict[str, Ranking] = {}
+        self._rankings: dict[str, Ranking] = {}
         for name in (*DELTAS, *self.methods):
             self.add_state(_state(name), default=[], dist_reduce_fx="cat")
 
@@ -167,11 +167,11 @@ class FaithfulnessComparison(ColumnMetric):
         column = self.column(_state(method))
         if method not in self.fixed:
             return Ranking(column)
-        kept = self._kept.get(method)
-        if kept is None or kept.values.device != column.device or not kept.values.equal(column):
+        ranking = self._rankings.get(method)
+        if ranking is None or ranking.values.device != column.device or not ranking.values.equal(column):
             # A copy: if the caller changed the tensor in place, it would still be equal to itself.
-            self._kept[method] = kept = Ranking(column.clone())
-        return kept
+            self._rankings[method] = ranking = Ranking(column.clone())
+        return ranking
 
 
 def _state(name: str) -> str:

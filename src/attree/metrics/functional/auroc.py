@@ -53,9 +53,9 @@ def _positive_ranks(scores: Values, positive: NDArray[np.bool_]) -> float:
     ascending = np.sort(keys)
     if np.isnan(ascending[-1:]).any():
         return math.nan
-    found = np.sort(np.compress(positive, keys))
-    below, upto = (np.searchsorted(ascending, found, side).sum() for side in ("left", "right"))
-    return float(below + upto + len(found)) / 2
+    of_positives = np.sort(np.compress(positive, keys))
+    below, upto = (np.searchsorted(ascending, of_positives, side).sum() for side in ("left", "right"))
+    return float(below + upto + len(of_positives)) / 2
 
 
 def auroc_by_target(scores: Values, labels: Values, target: Values) -> Tensor:

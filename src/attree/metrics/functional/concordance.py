@@ -27,15 +27,15 @@ def concordance_by_point(x: Ranking, y: Ranking) -> Floats:
         x, y = y, x
     group = int(y.counts.argmax())
     side = np.sign(y.dense - group)
-    found = np.empty(len(x))
-    inside, rest = side == 0, (side != 0).nonzero()[0]
+    concordance = np.empty(len(x))
+    inside, outside = side == 0, (side != 0).nonzero()[0]
     size = len(x.counts)
     # A point of the group is compared with the points outside it by the side on which they lie.
-    above, below = (np.bincount(x.dense[side == one], minlength=size).astype(float) for one in (1, -1))
-    found[inside] = (lead(below) - lead(above))[x.dense[inside]]
+    above, below = (np.bincount(x.dense[side == sign], minlength=size).astype(float) for sign in (1, -1))
+    concordance[inside] = (lead(below) - lead(above))[x.dense[inside]]
     members = lead(np.bincount(x.dense[inside], minlength=size).astype(float))
-    found[rest] = members[x.dense[rest]] * side[rest] + _concordance(x.dense[rest], y.dense[rest])
-    return found
+    concordance[outside] = members[x.dense[outside]] * side[outside] + _concordance(x.dense[outside], y.dense[outside])
+    return concordance
 
 
 def _concordance(a: Ints, b: Ints) -> Floats:
@@ -47,13 +47,13 @@ def _concordance(a: Ints, b: Ints) -> Floats:
     if len(a) == 0:
         return np.zeros(0)
     (below_a, above_a, a_ties), (below_b, _, b_ties) = _around(a), _around(b)
-    found = 4 * _dominated(a, b) + above_a - below_a - 2 * below_b
+    difference = 4 * _dominated(a, b) + above_a - below_a - 2 * below_b
     if a_ties:
-        found += 2 * _within(a, b)[0]
+        difference += 2 * _within(a, b)[0]
     if b_ties:
         lower, upper = _within(b, a)
-        found += lower - upper
-    return found.astype(np.float64)
+        difference += lower - upper
+    return difference.astype(np.float64)
 
 
 def _around(ranks: Ints) -> tuple[Ints, Ints, bool]:
@@ -68,11 +68,11 @@ def _within(a: Ints, b: Ints) -> tuple[Ints, Ints]:
     counts = np.bincount(a)
     lower, upper = np.zeros(len(a), np.int64), np.zeros(len(a), np.int64)
     tied = (counts[a] > 1).nonzero()[0]
-    own, other = a[tied], b[tied]
-    _, place, copies = np.unique(own * (int(b.max()) + 1) + other, return_inverse=True, return_counts=True)
-    counts = np.bincount(own)
-    upto, end = np.cumsum(copies)[place], np.cumsum(counts)[own]
-    lower[tied] = upto - copies[place] - (end - counts[own])
+    a_tied, b_tied = a[tied], b[tied]
+    _, place, copies = np.unique(a_tied * (int(b.max()) + 1) + b_tied, return_inverse=True, return_counts=True)
+    counts = np.bincount(a_tied)
+    upto, end = np.cumsum(copies)[place], np.cumsum(counts)[a_tied]
+    lower[tied] = upto - copies[place] - (end - counts[a_tied])
     upper[tied] = end - upto
     return lower, upper
 
@@ -86,9 +86,9 @@ def _dominated(a: Ints, b: Ints) -> Ints:
     # Number equal values so that the earlier is the larger; then none counts as smaller.
     permutation = np.empty(count, np.int64)
     permutation[np.argsort(b[order] * count - places)] = places
-    found = np.empty(count, np.int64)
-    found[order] = _smaller_before(permutation)[permutation]
-    return found
+    dominated = np.empty(count, np.int64)
+    dominated[order] = _smaller_before(permutation)[permutation]
+    return dominated
 
 
 def _smaller_before(permutation: Ints) -> Ints:
@@ -100,17 +100,17 @@ def _smaller_before(permutation: Ints) -> Ints:
     values, smaller = as_small(permutation), np.zeros(len(permutation), np.int64)
     for half, is_low, _ in partitions(values, _BLOCK_BITS):
         high = (~is_low).nonzero()[0]
-        own = values.take(high)
+        high_values = values.take(high)
         # Number of low values before it in the whole list, minus those of earlier blocks.
-        smaller[own] += high - np.arange(len(high)) - own // (2 * half) * half
+        smaller[high_values] += high - np.arange(len(high)) - high_values // (2 * half) * half
     size = 1 << _BLOCK_BITS
     padded = np.concatenate([values, np.full(-len(values) % size, len(values), values.dtype)]).reshape(-1, size)
     earlier = np.tri(size, k=-1, dtype=bool)
     for begin in range(0, len(padded), _BLOCKS_AT_ONCE):
         block = padded[begin : begin + _BLOCKS_AT_ONCE]
         counts = ((block[:, :, None] > block[:, None, :]) & earlier).sum(axis=2, dtype=np.uint8).reshape(-1)
-        own = values[begin * size : begin * size + counts.size]
-        smaller[own] += counts[: len(own)]
+        block_values = values[begin * size : begin * size + counts.size]
+        smaller[block_values] += counts[: len(block_values)]
     return smaller
 
 

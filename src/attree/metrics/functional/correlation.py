@@ -124,8 +124,8 @@ def _concordant_minus_discordant(x: Ranking, y: Ranking) -> int:
         x, y = y, x
     group = int(y.counts.argmax())
     size = int(y.counts[group])
-    rest = (y.dense != group).nonzero()[0]
-    a, b = x.dense[rest], y.dense[rest]
+    outside = (y.dense != group).nonzero()[0]
+    a, b = x.dense[outside], y.dense[outside]
     x_counts = np.bincount(a, minlength=len(x.counts))
 
     # For every value of x: how many of the group lie below it, minus how many lie above it.
@@ -135,7 +135,7 @@ def _concordant_minus_discordant(x: Ranking, y: Ranking) -> int:
 
     ties = tied_pairs(x_counts) + y.num_tied_pairs - math.comb(size, 2)
     both_tied, discordant = _tied_and_discordant(a, b, len(y.counts))
-    return against_group + math.comb(len(rest), 2) - ties + both_tied - 2 * discordant
+    return against_group + math.comb(len(outside), 2) - ties + both_tied - 2 * discordant
 
 
 def _tied_and_discordant(a: NDArray[np.int64], b: NDArray[np.int64], num_b: int) -> tuple[int, int]:
