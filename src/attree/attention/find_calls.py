@@ -13,7 +13,7 @@ from attree.attention.instruments import LayerCall, Watcher, instrument
 from attree.attention.layer_records import LayerRecord, LayerRecords
 from attree.attention.locality import same
 from attree.attention.provenance import Marks, tensors_in
-from attree.attention.wiring import OUTPUT, CallGraph, Feeds
+from attree.attention.wiring import OUTPUT, CallGraph, Feeds, feeds_of, without_skips
 from attree.errors import UnsupportedModelError
 
 CALLED_NONE = (
@@ -43,15 +43,10 @@ def find_calls(records: LayerRecords, output: Any, graph: Graph | None = None) -
         empty = next(tensors_in(output), None) is None
         got = "it returned no tensor" if empty else "its output depends on none of the convolutions that it called"
         raise UnsupportedModelError(f"Expected the model's output to come from attention convolutions, but {got}.")
-    full, is_fixed = {OUTPUT: dict(provenance.mix(output).factors)}, provenance.mix(output).is_fixed
-    waiting = sorted(ends)
-    while waiting:
-        call = waiting.pop()
-        if call not in full:
-            mix = records[call].mix
-            full[call], is_fixed = dict(mix.factors), is_fixed and mix.is_fixed
-            waiting.extend(mix.factors)
+    mix = provenance.mix(output)
+    full = feeds_of(mix.factors, ends, lambda call: records[call].mix.factors)
     calls = sorted(set(full) - {OUTPUT})
+    is_fixed = mix.is_fixed and all(records[call].mix.is_fixed for call in calls)
     _check_other_ways(records, calls, output)
     kinds = [None if graph is None else find_type(graph, record.given_edges) for record in records]
     ends_in = tuple(None if kind is None else kind[2] for kind in kinds)
@@ -60,17 +55,9 @@ def find_calls(records: LayerRecords, output: Any, graph: Graph | None = None) -
 
 
 def _reduced(records: LayerRecords, full: Feeds, ends_in: Sequence[str | None]) -> Feeds:
-    """Return the feeds without skips: leave out a call that also feeds the same call through others."""
-    before: dict[int, set[int]] = {}
-    for call in sorted(full, key=lambda feeding: len(records) if feeding == OUTPUT else feeding):
-        before[call] = set(full[call]).union(*(before[factors] for factors in full[call]))
+    """Return the feeds without skips; raise if a nonlinear operation combines two calls that feed the same one."""
     reduced: Feeds = {}
-    for call, factors in full.items():
-        direct = {
-            feeding: factor
-            for feeding, factor in factors.items()
-            if not any(feeding in before[other] for other in factors)
-        }
+    for call, direct in without_skips(full).items():
         nonlinear = _nonlinear(records, list(direct), ends_in)
         if nonlinear is not None:
             first, second, name = nonlinear

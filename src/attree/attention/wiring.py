@@ -11,13 +11,16 @@ If the output of a call also bypasses later layers (a residual, jumping knowledg
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 from torch_geometric.nn import GAT, BatchNorm, GATConv, GATv2Conv
 from torch_geometric.nn.models.basic_gnn import BasicGNN
+
+from attree.attention.mix import Factors
 
 OUTPUT = -1
 """The key of the model's output among the indices of calls."""
@@ -180,6 +183,43 @@ def _can_merge(groups: list[list[int]], feeds: Feeds, ends: Mapping[int, tuple[s
                 if expected != {consumer for consumer in later if consumer in out[call]}:
                     return False
     return True
+
+
+def feeds_of(factors: Factors, ends: Iterable[int], feeding: Callable[[int], Factors]) -> Feeds:
+    """Return the feeds of the output and of all calls that it depends on.
+
+    Args:
+        factors: The calls that directly produced the output, with their factors.
+        ends: All calls that it was computed from; more than these if the factors of some are unknown.
+        feeding: Returns the calls that directly produced the features of a call, with their factors.
+    """
+    feeds: Feeds = {OUTPUT: dict(factors)}
+    waiting = sorted(ends)
+    while waiting:
+        call = waiting.pop()
+        if call not in feeds:
+            feeds[call] = dict(feeding(call))
+            waiting.extend(feeds[call])
+    return feeds
+
+
+def without_skips(feeds: Feeds) -> Feeds:
+    """Return the feeds without skips: leave out a call that also feeds the same call through others.
+
+    >>> without_skips({0: {}, 1: {0: 1.0}, OUTPUT: {0: 1.0, 1: 1.0}})  # call 0 also bypasses call 1
+    {0: {}, 1: {0: 1.0}, -1: {1: 1.0}}
+    """
+    before: dict[int, set[int]] = {}
+    for call in sorted(feeds, key=lambda number: math.inf if number == OUTPUT else number):
+        before[call] = set(feeds[call]).union(*(before[feeding] for feeding in feeds[call]))
+    return {
+        call: {
+            feeding: factor
+            for feeding, factor in factors.items()
+            if not any(feeding in before[other] for other in factors)
+        }
+        for call, factors in feeds.items()
+    }
 
 
 def is_plain_stack(model: Any) -> bool:

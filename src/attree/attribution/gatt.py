@@ -177,9 +177,9 @@ class FlowMethod(AttributionMethod):
             edges, owner = pairs.edges[first:last], pairs.owner[first:last] - begin
             keys = frontier.owner * table.graph.num_nodes + frontier.node
             entry, is_listed = find(keys, owner * table.graph.num_nodes + table.graph.destination[edges])
-            listed = edges[is_listed]
+            flow_edges = edges[is_listed]
             part = scores[0].new_zeros(edges.numel())
-            part[is_listed] = self.score(EdgeBlock(table, frontier, entry[is_listed], place[listed], listed))
+            part[is_listed] = self.score(EdgeBlock(table, frontier, entry[is_listed], place[flow_edges], flow_edges))
             scores.append(part)
             begin = end
         return torch.cat(scores)

@@ -82,8 +82,8 @@ def global_pairs(subject: Subject, target: int, k: int = 10, most_hops: int = 8)
         row, column = strongest // beyond.shape[1], strongest % beyond.shape[1]
         parts = (torch.cat([best[0], beyond[row, column]]), torch.cat([best[1], queries[row]]))
         keys = torch.cat([best[2], walk.node[column]])
-        kept = parts[0].abs().argsort(descending=True, stable=True)[:k]
-        best = parts[0][kept], parts[1][kept], keys[kept]
+        largest = parts[0].abs().argsort(descending=True, stable=True)[:k]
+        best = parts[0][largest], parts[1][largest], keys[largest]
     is_pair = best[0] != 0
     seen = (totals > 0).nonzero().view(-1)
     share = totals[seen] / totals.sum().clamp(min=torch.finfo(totals.dtype).tiny)

@@ -154,6 +154,6 @@ def _parts(subject: Subject, targets: Targets, method: FlowMethod, memory: int) 
 
 def _sparse(name: str, graph: Graph, targets: Tensor, owner: Tensor, node: Tensor, scores: Tensor) -> NodeAttribution:
     """Return node scores without those of 0."""
-    listed = scores != 0
-    ptr = pointers(owner[listed].bincount(minlength=targets.numel()))
-    return NodeAttribution(name, graph, targets, ptr, node[listed], scores[listed])
+    is_listed = scores != 0
+    ptr = pointers(owner[is_listed].bincount(minlength=targets.numel()))
+    return NodeAttribution(name, graph, targets, ptr, node[is_listed], scores[is_listed])

@@ -96,15 +96,17 @@ class GlobalCuts:
         with self._opened(protocol) as (run, watcher):
             for begin, end in chunk_bounds(self._cost(part)[cuts.owner], self._memory):
                 which = torch.arange(begin, end, device=cuts.owner.device)
-                some = cuts.at(which)
-                copies = part.take(some.owner)
+                part_cuts = cuts.at(which)
+                copies = part.take(part_cuts.owner)
                 call = self.subject.call.on(copies)
                 graph = call.graph
-                owner, place = expand(some.edges.ptr, torch.arange(end - begin, device=which.device))
-                edges = copies.looped_ids(self.subject.graph, graph, owner, some.edges.items[place])
+                owner, place = expand(part_cuts.edges.ptr, torch.arange(end - begin, device=which.device))
+                edges = copies.looped_ids(self.subject.graph, graph, owner, part_cuts.edges.items[place])
                 copy = torch.arange(end - begin, device=which.device)
                 assert copies.graph is not None
-                watcher.cut(copies.graph, None, copies.find(copy, some.query), copies.find(copy, some.key), some)
+                watcher.cut(
+                    copies.graph, None, copies.find(copy, part_cuts.query), copies.find(copy, part_cuts.key), part_cuts
+                )
                 yield which, target_outputs(self.subject.call, copies, run(call, graph, edges))
 
     def _whole(self, targets: Tensor, cuts: Cuts, protocol: ReductionProtocol) -> Iterator[tuple[Tensor, Tensor]]:
@@ -118,9 +120,9 @@ class GlobalCuts:
         with self._opened(protocol) as (run, watcher):
             for numbers in first.values():
                 which = torch.tensor(numbers, device=cuts.owner.device)
-                one = cuts.at(which[:1])
-                watcher.cut(batch, nodes, one.query, one.key, one)
-                output = run(self.subject.call, self.subject.graph, one.edges.items)
+                cut = cuts.at(which[:1])
+                watcher.cut(batch, nodes, cut.query, cut.key, cut)
+                output = run(self.subject.call, self.subject.graph, cut.edges.items)
                 if not isinstance(output, Tensor) or output.shape != self.output.shape:
                     raise UnsupportedModelError(
                         f"Expected {self.subject.call.name} to return an output of the same shape with attention cut, "

@@ -199,16 +199,16 @@ def _writer(subject: Subject, targets: Tensor, owner: Tensor, output: Tensor, st
 
 
 def _result(writer: ReductionWriter, node: Tensor, query: Tensor) -> NodeEffects:
-    found = writer.result
+    reduction = writer.result
     return NodeEffects(
-        found.pairs.targets,
-        found.pairs.ptr,
+        reduction.pairs.targets,
+        reduction.pairs.ptr,
         node,
         query,
-        found.delta_pc,
-        found.delta_ne,
-        found.changed,
-        found.probability,
+        reduction.delta_pc,
+        reduction.delta_ne,
+        reduction.changed,
+        reduction.probability,
     )
 
 

@@ -62,12 +62,14 @@ class WideFloats(TorchFunctionMode):
         if writes:  # the tensor that is written to must stay itself
             return func(*args, **(kwargs or {}))
         values = (*args, *(kwargs or {}).values())
-        wants_narrow = func in _CASTS or any(isinstance(one, torch.dtype) and one in NARROW for one in values)
+        wants_narrow = func in _CASTS or any(isinstance(value, torch.dtype) and value in NARROW for value in values)
         func = _CASTS.get(func, func)
         result = func(*map(_wide_argument, args), **{key: _wide_argument(v) for key, v in (kwargs or {}).items()})
         wide = _as_wide(result)
         is_made = isinstance(wide, Tensor) and wide is not result
-        if wants_narrow or (is_made and not any(isinstance(one, Tensor) and one.dtype in NARROW for one in values)):
+        if wants_narrow or (
+            is_made and not any(isinstance(value, Tensor) and value.dtype in NARROW for value in values)
+        ):
             self.has_widened = True
         return wide
 

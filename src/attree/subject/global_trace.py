@@ -29,7 +29,7 @@ from attree.attention.instruments import LayerCall, Watcher, instrument
 from attree.attention.layer_records import LayerRecords, record_layers
 from attree.attention.locality import loud_noise
 from attree.attention.provenance import tensors_in
-from attree.attention.wiring import OUTPUT, CallGraph, Feeds, Wiring
+from attree.attention.wiring import OUTPUT, CallGraph, Feeds, Wiring, feeds_of, without_skips
 from attree.errors import UnsupportedModelError
 from attree.subject.model_call import ModelCall
 from attree.subject.subject import Subject
@@ -111,13 +111,7 @@ def _trace(subject: Subject) -> GlobalTrace | None:
     order = sorted([*((number, 1, number) for number in range(len(records))), *recorder.order])
     place = {mark: position for position, (_, _, mark) in enumerate(order)}
     factors = {mark: dict(record.mix.factors) for mark, record in enumerate(records)} | recorder.feeds
-    reached: Feeds = {OUTPUT: ends}
-    waiting = list(ends)
-    while waiting:
-        mark = waiting.pop()
-        if mark not in reached:
-            reached[mark] = factors[mark]
-            waiting.extend(factors[mark])
+    reached = feeds_of(ends, ends, factors.__getitem__)
     if not any(mark >= FIRST_MARK for mark in reached):
         return None
     full: Feeds = {
@@ -126,7 +120,7 @@ def _trace(subject: Subject) -> GlobalTrace | None:
     }
     calls = sorted(set(full) - {OUTPUT})
     nonlinear = {frozenset(place[mark] for mark in pair): name for pair, name in records.provenance.nonlinear.items()}
-    wiring = CallGraph(calls, _without_skips(full, nonlinear), None if _mixed(full, nonlinear) else full).wiring()
+    wiring = CallGraph(calls, _reduced(full, nonlinear), None if _mixed(full, nonlinear) else full).wiring()
     local = {call: layer for layer, layer_calls in enumerate(subject.attention.layout.layers) for call in layer_calls}
     steps: list[int | GlobalCall] = []
     for position in calls:
@@ -188,14 +182,10 @@ def input_of(call: GlobalModuleCall, shape: Sequence[int]) -> Tensor:
     return x if x.shape[:2] == tuple(shape) else x.transpose(0, 1)
 
 
-def _without_skips(full: Feeds, nonlinear: dict[frozenset[int], str]) -> Feeds:
-    """Return the feeds without calls that also feed the same call through others."""
-    before: dict[int, set[int]] = {}
-    for call in sorted(full, key=lambda number: len(full) ** 2 + 10**9 if number == OUTPUT else number):
-        before[call] = set(full[call]).union(*(before[feeding] for feeding in full[call]))
+def _reduced(full: Feeds, nonlinear: dict[frozenset[int], str]) -> Feeds:
+    """Return the feeds without skips; raise if a nonlinear operation combines two calls that feed the same one."""
     reduced: Feeds = {}
-    for call, feeding in full.items():
-        direct = {one: factor for one, factor in feeding.items() if not any(one in before[other] for other in feeding)}
+    for call, direct in without_skips(full).items():
         name = _mixed({call: direct}, nonlinear)
         if name is not None:
             raise UnsupportedModelError(
@@ -245,15 +235,15 @@ def _check_places(call: ModelCall, records: LayerRecords, recorder: _Recorder) -
     for mark in wrong:
         global_call = recorder.calls[mark]
         is_node = global_call.nodes >= 0
-        found = torch.zeros_like(global_call.nodes)
-        for bit, chosen in enumerate(bits):
-            found += _changed_places(call, records, recorder, chosen)[mark].long() << bit
-        found = torch.where(is_node, found, -1)
+        places = torch.zeros_like(global_call.nodes)
+        for bit, is_noisy in enumerate(bits):
+            places += _changed_places(call, records, recorder, is_noisy)[mark].long() << bit
+        places = torch.where(is_node, places, -1)
         for later in recorder.calls:
-            if later >= mark and recorder.calls[later].nodes.shape == found.shape:
-                recorder.calls[later] = replace(recorder.calls[later], nodes=found)
-        is_order = torch.equal(found[is_node].sort().values, numbers.to(found.device))
-        if not is_order or not _fits(_changed_places(call, records, recorder, half)[mark], found, half):
+            if later >= mark and recorder.calls[later].nodes.shape == places.shape:
+                recorder.calls[later] = replace(recorder.calls[later], nodes=places)
+        is_order = torch.equal(places[is_node].sort().values, numbers.to(places.device))
+        if not is_order or not _fits(_changed_places(call, records, recorder, half)[mark], places, half):
             raise UnsupportedModelError(
                 f"Expected `{global_call.name}` ({global_call.kind}) to attend over the nodes of the data, each in a "
                 "place of its own, but it is not clear which place holds which node: make its dense batch with "
