@@ -98,7 +98,8 @@ def explain_run(
             opened = OpenCall(call)
             if opened.open(overwrite):
                 clear_summary(opened.out)
-            _write(opened, part, options, figures, show)
+            # Processes of a launcher share a terminal, where the first one shows a bar. A typed share has its own.
+            _write(opened, part, options, figures, show, has_bar=part.rank == 0 or share is not None)
             return 0
     except KeyboardInterrupt as stop:
         print("attree: stopped. Run the same command again to continue.", file=sys.stderr)
@@ -118,7 +119,7 @@ def _ray_options(
     return None
 
 
-def _write(opened: OpenCall, share: Shard, options: RayOptions | None, figures: int, show: int) -> None:
+def _write(opened: OpenCall, share: Shard, options: RayOptions | None, figures: int, show: int, has_bar: bool) -> None:
     """Write the dataset, or this process's share of it, and, if all parts are this command's, the summary."""
     explained, console = opened.explained, plain_console(soft_wrap=True)
     on_disk = explained if isinstance(explained, ExplainedDiskNodes) else None
@@ -127,7 +128,7 @@ def _write(opened: OpenCall, share: Shard, options: RayOptions | None, figures: 
     if not has_summary:
         _warn_of_bypass(explained, share, opened.call.by_neighbourhood)
     summary = evaluate_targets(opened.run, sample, opened.call.seed) if has_summary and options is None else None
-    written = _write_parts(opened, share, options, summary)
+    written = _write_parts(opened, share, options, summary, has_bar)
     if has_summary:
         summary = summary or evaluate_targets(opened.run, sample, opened.call.seed)
         if sample is not explained:
@@ -152,15 +153,16 @@ def _write(opened: OpenCall, share: Shard, options: RayOptions | None, figures: 
 
 
 def _write_parts(
-    opened: OpenCall, share: Shard, options: RayOptions | None, summary: CallSummary | None
+    opened: OpenCall, share: Shard, options: RayOptions | None, summary: CallSummary | None, has_bar: bool
 ) -> list[WrittenPart]:
-    """Write the missing parts of a share, with a progress bar of targets, and return what was written.
+    """Write the missing parts of a share, and return what was written.
 
     Args:
         opened: The call.
         share: The share.
         options: Options of Ray; None to write in this process.
         summary: An evaluation of all targets, or of a sample, if there is one.
+        has_bar: Whether this process shows the progress bar.
     """
     parts, bounds = opened.parts, opened.bounds
     missing = parts.missing(range(share.rank, len(bounds), share.world_size))
@@ -169,7 +171,7 @@ def _write_parts(
     is_evaluated = summary is not None and summary.explained is opened.explained and len(bounds) == 1
     rows = partial(opened.explained.evaluated_table, summary.evaluation) if summary and is_evaluated else None
     try:
-        with progress_bar("Explaining", total) if share.rank == 0 else nullcontext(_ignore) as advance:
+        with progress_bar("Explaining", total) if has_bar else nullcontext(_ignore) as advance:
             if options is not None:
                 return write_with_ray(opened.call, missing, options, advance, parts)
             return opened.write_all(missing, advance, rows)
@@ -178,7 +180,7 @@ def _write_parts(
 
 
 def _ignore(done: int) -> None:
-    """Show no progress: only the first process does."""
+    """Show no progress: another process of the same terminal does."""
 
 
 def _random_sample(explained: ExplainedTargets, seed: int) -> ExplainedTargets:

@@ -198,11 +198,11 @@ def _machines(ray: Any) -> list[dict[str, float]]:
 def _expect_seen(parts: PartFolder, written: Sequence[WrittenPart]) -> None:
     """Raise if a written part is not in the folder, because it is another folder on the machine that wrote it."""
     end = time.monotonic() + SEEN_WITHIN
-    for one in written:
-        while parts.rows(one.part) is None:
+    for part in written:
+        while parts.rows(part.part) is None:
             if time.monotonic() > end:
                 raise ArgumentError(
-                    f"Part {one.part} was written on {one.host}, but is not in {parts.folder} here. Choose a folder "
+                    f"Part {part.part} was written on {part.host}, but is not in {parts.folder} here. Choose a folder "
                     "that all machines share with --out."
                 )
             time.sleep(1.0)
