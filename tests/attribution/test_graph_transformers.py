@@ -12,6 +12,7 @@ from torch_geometric.nn.models import Polynormer
 
 import attree
 import reference
+from attree.attention import DenseWeights, Mixing, register_global_attention
 from attree.attribution import METHODS, attribute_nodes, subject_pairs
 from attree.errors import UnsupportedModelError
 from attree.subject import Subject
@@ -278,3 +279,73 @@ def test_a_model_that_sorts_its_nodes_is_read_in_its_order() -> None:
     state = model.conv(data.x, data.edge_index, data.edge_attr).detach()  # attention itself does not know the order
     calls = {"local": local_call(subject, 0), "global": as_call(multihead_weights(model.attention, state), range(6))}
     check(subject, 2, calls, {"global": [("local", 1.0)]}, [("global", 1.0)], [(2, 1.0)])
+
+
+class Biased(nn.Module):
+    """Attention with a bias for each pair of places, as in a Graphormer; attree does not know its class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.bias = nn.Parameter(torch.randn(9, 9))
+
+    def weights(self, x: Tensor) -> Tensor:
+        n = x.shape[1]
+        return (self.q(x) @ self.k(x).transpose(1, 2) + self.bias[:n, :n]).softmax(-1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weights(x) @ self.v(x)
+
+
+class Twice(Biased):
+    """Computes something else than what the reader of its base class says."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+class WithBias(nn.Module):
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.conv, self.attention, self.last = GATConv(IN, WIDTH), attention, nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.last(self.attention(self.conv(x, edge_index).unsqueeze(0)).squeeze(0))
+
+
+def read_biased(module: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor], output: Tensor) -> Mixing:
+    (x,) = args
+    weights = DenseWeights(module.weights(x).unsqueeze(1))
+    return Mixing(weights, module.v(x).unsqueeze(2), lambda mixed: mixed.squeeze(2))
+
+
+def test_a_registered_module_is_walked_and_checked() -> None:
+    data = molecule(6)
+    data = Data(x=data.x, edge_index=data.edge_index)
+    register_global_attention(Biased, read_biased)
+    model = seeded(WithBias(Biased()))
+    subject = Subject.of_data(model, data)
+    weights = model.attention.weights(model.conv(data.x, data.edge_index).unsqueeze(0))[0]
+    calls = {"local": local_call(subject, 0), "global": as_call(weights, range(6))}
+    check(subject, 2, calls, {"global": [("local", 1.0)]}, [("global", 1.0)], [(2, 1.0)])
+    with pytest.raises(UnsupportedModelError, match="returned something else"):
+        METHODS["gatt"].make().attribute(Subject.of_data(seeded(WithBias(Twice())), data), 2)
+
+
+def test_what_needs_attention_along_edges_says_so() -> None:
+    batch = molecules(5, 4)
+    model = seeded(GPS("gine"))
+    with pytest.raises(UnsupportedModelError, match="AvgAtt, but GPS has attention over all nodes only"):
+        attree.evaluate(model, batch, methods=["avgatt"])
+    with pytest.raises(UnsupportedModelError, match="attention along edges for the protocol `coefficient`"):
+        attree.evaluate(model, batch, protocols=["coefficient"])
+    with pytest.raises(UnsupportedModelError, match="which the tests replace, but GPS has none"):
+        attree.attention_tests(model, batch)
+
+
+def test_a_batch_whose_padding_is_read_is_explained_as_it_came() -> None:
+    model = seeded(GPS("gine", "performer"))
+    for conv in model.convs:
+        conv.attn.fast_attn.double()
+    with pytest.warns(UserWarning, match="may count the padding of a batch"):
+        attree.explain(model, molecules(5, 7), 0)

@@ -19,7 +19,7 @@ from attree.attribution.method import as_subject
 from attree.attribution.pairs import Pairs
 from attree.errors import expect_seed
 from attree.subject import Subject
-from attree.subject.global_trace import GlobalTrace
+from attree.subject.global_trace import GlobalTrace, global_trace
 
 
 class AvgAtt(FlowMethod):
@@ -48,8 +48,9 @@ class AvgAtt(FlowMethod):
 
     def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
         """Score every pair by its attention; edges without a flow to the target keep their score."""
-        attention = as_subject(subject).attention
-        self.check_attention(attention)
+        subject = as_subject(subject)
+        attention = subject.attention
+        self.check_subject(subject, global_trace(subject))
         pairs.check(attention.graph)
         return torch.stack(_of_attention_layers(attention, attention.per_edge(self.heads))).mean(dim=0)[pairs.edges]
 

@@ -133,9 +133,23 @@ class FlowMethod(AttributionMethod):
         subject = as_subject(subject)
         roots = targets if isinstance(targets, Roots) else subject.roots(targets)
         trace = global_trace(subject)
-        if trace is None or self.reads_edges_only:
-            self.check_attention(subject.attention)
+        self.check_subject(subject, trace)
         return replace(self.table(subject.attention), everywhere=trace), roots
+
+    def check_subject(self, subject: Subject, trace: GlobalTrace | None) -> None:
+        """Raise if the method reads attention that the network does not have.
+
+        Args:
+            subject: The subject.
+            trace: All layers of the network if some attend over all nodes; otherwise None.
+        """
+        if trace is None:
+            self.check_attention(subject.attention)
+        elif self.reads_edges_only and not subject.attention.has_attention:
+            raise UnsupportedModelError(
+                f"Expected a network with attention along edges for {self.label}, but {subject.call.name} has "
+                "attention over all nodes only: `gatt` and `uniform` walk through it."
+            )
 
     def walk_everywhere(self, trace: GlobalTrace) -> GlobalTrace:
         """Return the layers over all nodes with the factor of a flow on each pair; default: their attention."""

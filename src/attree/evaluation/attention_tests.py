@@ -21,7 +21,7 @@ from attree.attention.softmax_hook import attention_convs
 from attree.attention.stand_ins import copied, stand_in
 from attree.attribution import AttributionMethod, Pairs, make_methods, subject_pairs
 from attree.defaults import SEED
-from attree.errors import expect, expect_instance, expect_int, expect_list, expect_number
+from attree.errors import UnsupportedModelError, expect, expect_instance, expect_int, expect_list, expect_number
 from attree.evaluation.attention_tests_result import AttentionTests, PredictionTest
 from attree.evaluation.other_attention import Adversary, permuted, run_with, uniform
 from attree.metrics.functional import spearman
@@ -101,6 +101,11 @@ def attention_tests(
     reading = Reading(call, level, None, readout, Head(mode, return_type, label))
     explained = explained_by_user(model, data, targets, num_targets, reading, None, seed)
     subject, ids = explained.subject, explained.targets
+    if not subject.attention.has_attention:
+        raise UnsupportedModelError(
+            f"Expected a network with attention along edges, which the tests replace, but {subject.call.name} has "
+            "none: `attree.evaluate` compares methods for any network."
+        )
     if labels is None and explained.labels is not None:
         labels = explained.labels.labels
     predictions = _Predictions(subject, ids, labels)

@@ -292,7 +292,7 @@ class Effects:
         pairs.check(subject.graph)
         if not (protocol.deletes or self.attention.has_attention) and protocol.keeps_weights:
             raise UnsupportedModelError(
-                f"Expected a network with attention layers for the protocol `{protocol}`, but "
+                f"Expected a network with attention along edges for the protocol `{protocol}`, but "
                 f"{subject.call.name} has none: use `removal` or `weight`."
             )
         while True:

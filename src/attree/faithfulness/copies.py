@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.nn import MultiheadAttention
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.eval_mode import eval_mode
@@ -27,6 +28,13 @@ from attree.subject.arguments import Kind
 from attree.subject.part_check import NotLocalError, check_local, target_outputs
 from attree.tensors.limits import REDUCTION_MEMORY, chunk_bounds, exact_dtype, resolution
 from attree.tensors.ragged import Rows, expand
+
+READS_PADDING = (
+    "on copies its outputs differ: it attends over all nodes by sums that may count the padding of a batch (PyG's "
+    "linear attentions do), so that its output for a graph depends on the sizes of the others; a graph that is passed "
+    "alone, or with graphs of its own size, has none"
+)
+"""Why graphs of different sizes cannot be copied out of their batch."""
 
 WIDEST = 2
 """Number of hops by which copies may be wider than the network is deep."""
@@ -92,7 +100,8 @@ class CopiesPass(ReductionPass):
         features = max(row[:1].numel() * row.element_size() for value in arguments for row in tensors_in(value))
         self._bytes_per_node = features + 6 * hidden * itemsize
         self._bytes_per_edge = 6 * hidden * itemsize + 64
-        heads = [int(getattr(module, "num_heads", 1)) for module in global_modules(self.subject.model).values()]
+        self._global_modules = list(global_modules(self.subject.model).values())
+        heads = [int(getattr(module, "num_heads", 1)) for module in self._global_modules]
         self._bytes_per_pair = 4 * max(heads, default=0) * itemsize
 
     @property
@@ -163,6 +172,14 @@ class CopiesPass(ReductionPass):
                     output = run(call, graph, reduced)
                     yield first + low, first + high, target_outputs(self.subject.call, copies, output)
 
+    @property
+    def _reads_padding(self) -> bool:
+        """Whether the model has linear attention over the graphs of a batch, which may count their padding."""
+        batch = self.subject.call.batch
+        sizes = torch.empty(0) if batch is None else batch.bincount()
+        is_linear = any(not isinstance(module, MultiheadAttention) for module in self._global_modules)
+        return is_linear and sizes.unique().numel() > 1
+
     def _parts(self, targets: Tensor) -> Iterator[tuple[int, int, Part]]:
         """Yield the subgraphs that the targets `begin` to `end` depend on, for consecutive chunks of targets."""
         per_edge = self._bytes_per_node + self._bytes_per_edge
@@ -179,7 +196,12 @@ class CopiesPass(ReductionPass):
         with self._context(), eval_mode(self.subject.model):
             for begin, end, part in self._parts(targets):
                 expected = self.output[self.subject.rows(targets[begin:end])]
-                check_local(self.subject.call, part, expected)
+                try:
+                    check_local(self.subject.call, part, expected)
+                except NotLocalError:
+                    if not self._reads_padding:
+                        raise
+                    raise NotLocalError(self.subject.call.name, READS_PADDING) from None
         self._checked.update(targets.tolist())
 
 
