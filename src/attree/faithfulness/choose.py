@@ -19,6 +19,7 @@ from attree.attention.graph import Graph, plain
 from attree.attribution.pairs import Pairs
 from attree.errors import ArgumentError, UnsupportedModelError, expect, expect_bool, expect_instance
 from attree.faithfulness.copies import CopiesReducer
+from attree.faithfulness.exact.recording import has_layers_without_attention
 from attree.faithfulness.exact.reducer import ExactPass, ExactReducer
 from attree.faithfulness.protocol import ReductionProtocol, resolve_protocol
 from attree.faithfulness.reading_edges import is_known_to_delete, reads_other_edges
@@ -138,10 +139,10 @@ class Reducer:
         """Find out with the current weights whether exact updates delete edges; give them up if they do not."""
         self._is_checked, facts = True, facts_of(self.subject.call)
         choice = self._choices[True]
-        if self.subject.attention.attends is not None:
-            return  # passes of exact updates of layers without attention find it out themselves
         if choice.left[0] is not ExactReducer or len(choice.left) == 1 or is_known_to_delete(self.subject):
             return
+        if has_layers_without_attention(self.subject.model):
+            return  # passes of exact updates of such layers find it out themselves
         if reads_other_edges(self.subject, self.subject.call.private(), facts.get(READS_NO_OTHER_EDGES, False)):
             choice.give_up(NotRowwiseError(OTHER_EDGES))
         else:

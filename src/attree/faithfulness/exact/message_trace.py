@@ -158,7 +158,7 @@ class MessageTrace:
         def take(name: str) -> Tensor:
             values = self.nodes[name][0]
             assert values is not None
-            return rows_of(values, nodes)
+            return rows_of(values, nodes) if isinstance(values, LazyRows) else take_rows(values, nodes)
 
         return take
 

@@ -289,6 +289,11 @@ class Recorder:
         return Attention(self._graph, weights, tuple(edge.present for edge in edges), output, embedding)
 
 
+def has_layers_without_attention(model: nn.Module) -> bool:
+    """Whether a model has message-passing layers that the engine runs without an algebra."""
+    return any(type(conv) not in ALGEBRAS and not computes_softmax(conv) for conv in message_passing(model))
+
+
 def computes_softmax(conv: MessagePassing) -> bool:
     """Whether the code of a layer leads to PyG's softmax, so that it may have attention."""
     return bool(SoftmaxPatch(conv, lambda scores, *_, **__: scores).attributes())

@@ -19,7 +19,7 @@ from attree.faithfulness.exact.edge_free import edge_free_modules
 from attree.faithfulness.exact.message_trace import MessageTrace
 from attree.faithfulness.exact.message_update import MessageUpdate
 from attree.faithfulness.exact.messages import MessageArguments
-from attree.faithfulness.exact.recording import Recorder, Recording, read_arguments
+from attree.faithfulness.exact.recording import Recorder, Recording, has_layers_without_attention, read_arguments
 from attree.faithfulness.exact.reduction_plan import ReductionPlan
 from attree.faithfulness.exact.stages import INPUT, Stages
 from attree.faithfulness.exact.tried_pairs import tried_pairs
@@ -92,7 +92,7 @@ class ExactPass(ReductionPass):
     ) -> None:
         attention = recording.attention
         super().__init__(reducer.subject, attention or (lambda: run().attention), recording.output)
-        self._run = run if attention is None else None
+        self._run = run if has_layers_without_attention(reducer.subject.model) else None
         self._reducer = reducer
         self.recording = recording
         self._stages = stages

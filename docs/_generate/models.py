@@ -1,0 +1,265 @@
+"""Print the table of docs/which_models_work.md: how attree measures effects on small models of every kind.
+
+    python docs/_generate/models.py
+
+Each model runs on a small random graph. The table says by which engine edges are deleted, by which their weights are
+set to 0, or why the model is refused. A test compares the page with what this script prints.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.nn import (
+    APPNP,
+    GAT,
+    AGNNConv,
+    ChebConv,
+    EdgeConv,
+    GATConv,
+    GATv2Conv,
+    GCNConv,
+    GINConv,
+    GINEConv,
+    GraphConv,
+    HeteroConv,
+    HGTConv,
+    LGConv,
+    MessagePassing,
+    MFConv,
+    NNConv,
+    PNAConv,
+    ResGatedGraphConv,
+    RGCNConv,
+    SAGEConv,
+    SGConv,
+    SuperGATConv,
+    TAGConv,
+    TransformerConv,
+    global_mean_pool,
+    to_hetero,
+)
+
+from attree.attribution import subject_pairs
+from attree.errors import UnsupportedModelError
+from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reducer, WholeReducer
+from attree.subject import Subject
+
+NODES, WIDTH, CLASSES = 14, 6, 3
+EDGE_TYPES = [("a", "to", "b"), ("b", "of", "a"), ("a", "cites", "a")]
+WORDS = {ExactReducer: "exact updates", CopiesReducer: "copies of neighbourhoods", WholeReducer: "one pass per edge"}
+Layer = Callable[[int, int], MessagePassing]
+
+
+class Stack(nn.Module):
+    """Layers with ReLU in between."""
+
+    def __init__(self, *layers: Layer) -> None:
+        super().__init__()
+        widths = [WIDTH] * len(layers) + [CLASSES]
+        self.convs = nn.ModuleList(layer(widths[k], widths[k + 1]) for k, layer in enumerate(layers))
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        """Logits of every node."""
+        for number, conv in enumerate(self.convs):
+            x = conv(x.relu() if number else x, edge_index, *(() if edge_attr is None else (edge_attr,)))
+        return x
+
+
+class Light(nn.Module):
+    """A layer without weights, twice, and a linear head."""
+
+    def __init__(self, conv: MessagePassing) -> None:
+        super().__init__()
+        self.conv, self.head = conv, nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Logits of every node."""
+        return self.head(self.conv(self.conv(x, edge_index), edge_index))
+
+
+class OfGraphs(nn.Module):
+    """A readout of each graph."""
+
+    def __init__(self, *layers: Layer) -> None:
+        super().__init__()
+        self.net = Stack(*layers)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        """Logits of every graph."""
+        return global_mean_pool(self.net(x, edge_index), batch)
+
+
+class OfLinks(nn.Module):
+    """A dot product of two nodes."""
+
+    def __init__(self, *layers: Layer) -> None:
+        super().__init__()
+        self.net = Stack(*layers)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_label_index: Tensor) -> Tensor:
+        """One logit a link."""
+        z = self.net(x, edge_index)
+        return (z[edge_label_index[0]] * z[edge_label_index[1]]).sum(-1)
+
+
+class Typed(nn.Module):
+    """Two layers on several edge types."""
+
+    def __init__(self, make: Callable[[int], nn.Module]) -> None:
+        super().__init__()
+        self.first, self.second = make(WIDTH), make(CLASSES)
+
+    def forward(self, x_dict: dict[str, Tensor], edge_index_dict: dict[Any, Tensor]) -> Tensor:
+        """Logits of the nodes of type `a`."""
+        hidden = {kind: rows.relu() for kind, rows in self.first(x_dict, edge_index_dict).items()}
+        return self.second(hidden, edge_index_dict)["a"]
+
+
+class Relational(nn.Module):
+    """RGCN on edges with types."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = RGCNConv(WIDTH, CLASSES, num_relations=2)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_type: Tensor) -> Tensor:
+        """Logits of every node."""
+        return self.conv(x, edge_index, edge_type)
+
+
+def mlp(width: int, out: int) -> nn.Module:
+    """Two linear layers."""
+    return nn.Sequential(nn.Linear(width, out), nn.ReLU(), nn.Linear(out, out))
+
+
+def gat(width: int, out: int) -> MessagePassing:
+    """A GATConv."""
+    return GATConv(width, out)
+
+
+def pna(width: int, out: int) -> MessagePassing:
+    """A PNAConv."""
+    return PNAConv(width, out, ["mean", "max"], ["identity", "amplification"], torch.tensor([1, 4, 5, 4]))
+
+
+def relations(of_type: Callable[[tuple[str, str, str], int], MessagePassing]) -> Callable[[int], nn.Module]:
+    """A HeteroConv with one layer for each edge type."""
+    return lambda out: HeteroConv({kind: of_type(kind, out) for kind in EDGE_TYPES})
+
+
+def mixed(kind: tuple[str, str, str], out: int) -> MessagePassing:
+    """A GATConv for one edge type, a SAGEConv for the others."""
+    if kind[1] == "of":
+        return GATConv((WIDTH, WIDTH), out, add_self_loops=False)
+    return SAGEConv((WIDTH, WIDTH), out)
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "GATConv": lambda: Stack(gat, gat),
+    "GATv2Conv": lambda: Stack(GATv2Conv, GATv2Conv),
+    "SuperGATConv": lambda: Stack(SuperGATConv, SuperGATConv),
+    "TransformerConv": lambda: Stack(TransformerConv, TransformerConv),
+    "PyG's GAT with jumping knowledge": lambda: GAT(WIDTH, WIDTH, 2, CLASSES, jk="cat"),
+    "AGNNConv (softmax without known arithmetic)": lambda: Light(AGNNConv()),
+    "GATConv with edge_attr, loops filled with the mean": lambda: Stack(
+        lambda width, out: GATConv(width, out, edge_dim=4)
+    ),
+    "GCNConv": lambda: Stack(GCNConv, GCNConv),
+    "SGConv (K = 1)": lambda: Stack(SGConv),
+    "LGConv (LightGCN)": lambda: Light(LGConv()),
+    "SAGEConv (mean)": lambda: Stack(SAGEConv, SAGEConv),
+    "SAGEConv (max)": lambda: Stack(*[lambda width, out: SAGEConv(width, out, aggr="max")] * 2),
+    "GINConv": lambda: Stack(*[lambda width, out: GINConv(mlp(width, out))] * 2),
+    "GINEConv": lambda: Stack(*[lambda width, out: GINEConv(mlp(width, out), edge_dim=4)] * 2),
+    "GraphConv": lambda: Stack(GraphConv, GraphConv),
+    "PNAConv": lambda: Stack(pna, pna),
+    "EdgeConv": lambda: Stack(*[lambda width, out: EdgeConv(mlp(2 * width, out))] * 2),
+    "NNConv": lambda: Stack(*[lambda width, out: NNConv(width, out, nn.Linear(4, width * out))] * 2),
+    "ResGatedGraphConv": lambda: Stack(ResGatedGraphConv, ResGatedGraphConv),
+    "MFConv (weights by degree)": lambda: Stack(MFConv, MFConv),
+    "GCNConv, then GATConv": lambda: Stack(GCNConv, gat),
+    "GATConv, then SAGEConv": lambda: Stack(gat, SAGEConv),
+    "GATConv, GCNConv, GATConv": lambda: Stack(gat, GCNConv, gat),
+    "graphs: GINConv, then mean pooling": lambda: OfGraphs(*[lambda width, out: GINConv(mlp(width, out))] * 2),
+    "links: GCNConv, then dot product": lambda: OfLinks(GCNConv, GCNConv),
+    "types: HGTConv": lambda: Typed(lambda out: HGTConv(WIDTH, out, (["a", "b"], EDGE_TYPES))),
+    "types: HeteroConv of SAGEConv": lambda: Typed(relations(lambda kind, out: SAGEConv((WIDTH, WIDTH), out))),
+    "types: HeteroConv of GATConv and SAGEConv": lambda: Typed(relations(mixed)),
+    "types: to_hetero of SAGEConv": lambda: Typed(
+        lambda out: to_hetero(Stack(lambda width, _: SAGEConv(width, out)), (["a", "b"], EDGE_TYPES))
+    ),
+    "types: GCNConv within a relation": lambda: Typed(
+        relations(lambda kind, out: GCNConv(WIDTH, out) if kind[1] == "cites" else SAGEConv((WIDTH, WIDTH), out))
+    ),
+    "TAGConv": lambda: Stack(TAGConv),
+    "ChebConv": lambda: Stack(lambda width, out: ChebConv(width, out, 3)),
+    "APPNP": lambda: Light(APPNP(2, 0.1)),
+    "RGCNConv": Relational,
+}
+"""A maker of each model of the table."""
+
+
+def data_for(name: str) -> Data | HeteroData:
+    """Return a small random graph with what the model of this name reads."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(NODES, WIDTH, generator=generator)
+    edges = torch.randint(0, NODES, (2, 40), generator=generator)
+    edges = edges[:, edges[0] != edges[1]].unique(dim=1)
+    if name.startswith("types:"):
+        typed = HeteroData()
+        typed["a"].x, typed["b"].x = x, x[:8]
+        typed["a", "to", "b"].edge_index = torch.stack([edges[0], edges[1] % 8]).unique(dim=1)
+        typed["b", "of", "a"].edge_index = torch.stack([edges[1] % 8, edges[0]]).unique(dim=1)
+        typed["a", "cites", "a"].edge_index = edges
+        return typed
+    if name.startswith("graphs:"):
+        return Batch.from_data_list([Data(x + number, edges) for number in range(3)])
+    data = Data(x, edges)
+    if name.startswith("links:"):
+        data.edge_label_index = torch.randint(0, NODES, (2, 6), generator=generator)
+    if name in ("GINEConv", "NNConv") or "edge_attr" in name:
+        data.edge_attr = torch.randn(edges.shape[1], 4, generator=generator)
+    if name == "RGCNConv":
+        data.edge_type = torch.arange(edges.shape[1]) % 2
+    return data
+
+
+def how(name: str) -> tuple[str, str]:
+    """Return by which engine edges are deleted, and by which their weights are set to 0; or why neither is possible."""
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            subject = Subject.of_data(MODELS[name]().eval(), data_for(name))
+            _ = subject.attention
+        except UnsupportedModelError as error:
+            return f"refused: {' '.join(str(error).split())}", ""
+        effects = Reducer(subject).record()
+        pairs = subject_pairs(subject, torch.arange(min(3, subject.num_targets)))
+        engines = []
+        for protocol in (PROTOCOLS["removal"], PROTOCOLS["weight"]):
+            effects.reduce(pairs, protocol)
+            engines.append(WORDS[type(effects.engine_for(protocol))])
+    return engines[0], engines[1]
+
+
+def row(name: str) -> str:
+    """Return the line of the table for a model."""
+    return f"| {name} | {' | '.join(how(name))} |"
+
+
+def main() -> None:
+    """Print the table."""
+    print("| model | edge deleted by | weight set to 0 by |\n|---|---|---|")
+    for name in MODELS:
+        print(row(name))
+
+
+if __name__ == "__main__":
+    main()
