@@ -1,6 +1,7 @@
 """A graph of 100 million nodes on disk: how long it takes to explain single nodes exactly, and in how much memory.
 
     python benchmarks/on_disk.py --folder DIR [--nodes 100_000_000] [--edges 1_000_000_000] [--sample 100]
+    python benchmarks/on_disk.py --folder DIR --compare 9    (a graph that fits into memory: both ways)
 
 The in-degrees follow a power law, and sources are drawn at random. A line says first how long it takes and how much
 disk. Nodes are drawn at random; cold means that none of the graph's pages are in memory when the node is explained.
@@ -9,6 +10,7 @@ disk. Nodes are drawn at random; cold means that none of the graph's pages are i
 from __future__ import annotations
 
 import argparse
+import hashlib
 import multiprocessing
 import os
 import resource
@@ -18,9 +20,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch_geometric.data import Data
 
 import attree
 from attree.data.on_disk import OnDiskGraph, TooLargeError
@@ -140,6 +144,45 @@ def measure(folder: Path, sample: int, hubs: int, memory: float) -> None:
     print(f"loading it whole would take {whole / 2**30:.1f} GiB, and one pass of the network several times as much")
 
 
+def explained(folder: Path, node: int, memory: float, whole: bool, results: Any) -> None:
+    """Explain a node on disk or in memory, in a process of its own; put a digest, memory and seconds into a queue."""
+    torch.set_num_threads(1)
+    graph = OnDiskGraph(folder, memory)
+    torch.manual_seed(0)
+    model = GAT(graph.num_features, 40, num_layers=2).eval()
+    tiny = Data(x=torch.zeros(4, graph.num_features), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
+    attree.explain(model, tiny, 3, "gatt")  # so that all modules are imported
+    start, began = peak(), time.perf_counter()
+    evaluation = attree.explain(model, graph.to_data() if whole else graph, node, "gatt").evaluation
+    (reduction,) = evaluation.reductions.values()
+    tensors = *evaluation.pair_scores.values(), reduction.delta_pc, reduction.delta_ne, reduction.changed
+    digest = hashlib.sha256(b"".join(values.numpy().tobytes() for values in tensors)).hexdigest()
+    results.put((digest, len(evaluation.pairs), peak() - start, time.perf_counter() - began))
+
+
+def compare(folder: Path, count: int, memory: float) -> None:
+    """Explain random nodes on disk and in memory: are all numbers equal, and how much memory does each take?"""
+    ratios = []
+    for node in np.random.default_rng(1).permutation(OnDiskGraph(folder).num_nodes)[:count].tolist():
+        rows = []
+        for whole in (False, True):
+            context = multiprocessing.get_context("spawn")
+            results = context.Queue()
+            process = context.Process(target=explained, args=(folder, node, memory, whole, results))
+            process.start()
+            rows.append(results.get())
+            process.join()
+        (digest, pairs, above, seconds), (expected, _, whole_above, whole_seconds) = rows
+        ratios.append(above / whole_above)
+        print(
+            f"node {node}, {pairs:,} edges: {above:,.0f} MiB above the interpreter and {seconds:.1f} s on disk, "
+            f"{whole_above:,.0f} MiB and {whole_seconds:.1f} s in memory; numbers "
+            f"{'equal' if digest == expected else 'DIFFER'}",
+            flush=True,
+        )
+    print(f"memory on disk: median {statistics.median(ratios):.3f}, largest {max(ratios):.3f} of that in memory")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True)
@@ -149,7 +192,11 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=100)
     parser.add_argument("--hubs", type=int, default=3)
     parser.add_argument("--memory", type=float, default=8.0, help="GiB that a neighbourhood may take (default: 8)")
+    parser.add_argument("--compare", type=int, default=None, metavar="N", help="explain N nodes on disk and in memory")
     options = parser.parse_args()
+    if options.compare is not None:
+        compare(options.folder, options.compare, options.memory * 2**30)
+        return
     gib = sizes(options.nodes, options.edges, options.features) / 2**30
     if not (options.folder / "graph.json").exists():
         print(f"writes {gib:.1f} GiB to {options.folder}, in about {gib * SECONDS_A_GIB / 60:.1f} minutes", flush=True)

@@ -42,7 +42,7 @@ CANDIDATES = 256
 EXPERIMENT_MEMORY = 2**26
 """Bytes that the experiment may take even if the budget is smaller."""
 
-PROBE_EDGES = 2**17
+PROBE_EDGES = 2**14
 """A neighbourhood with more edges than this is no probe."""
 
 _FACTS: WeakKeyDictionary[OnDiskGraph, WeakKeyDictionary[nn.Module, tuple[Any, int, int, Surroundings]]]

@@ -77,8 +77,9 @@ class ArrayFile:
         for begin in range(0, ids.size, step):
             self._ask_for(ids[begin + step : begin + 2 * step])
             result[begin : begin + step] = self.array[ids[begin : begin + step]]
-            if ids.size > step:  # the pages stay in the system's cache, but no longer count as memory of this process
-                self._map.madvise(mmap.MADV_DONTNEED)
+            # The pages, and others that the system mapped along with them, stay in its cache, but no longer count as
+            # memory of this process.
+            self._map.madvise(mmap.MADV_DONTNEED)
         return result
 
     def pieces(self, rows: int) -> Iterator[np.ndarray]:
