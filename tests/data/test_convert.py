@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from attree.cli.arguments import convert_parser
 from attree.cli.convert import convert_dataset
 from attree.data import OnDiskGraph, write_graph
 from attree.data.on_disk import Conversion, convert, edge_tables
+from attree.data.on_disk import conversion as conversion_module
+from helpers.processes import fork_server
+from helpers.time_limit import SECONDS
 
 pytest.importorskip("duckdb")
 
@@ -149,6 +153,50 @@ def test_a_stopped_conversion_goes_on_where_it_was(tmp_path: Path, monkeypatch: 
     data = random_graph()
     del data.edge_attr
     assert_same_arrays(graph, write_graph(data, tmp_path / "expected"))
+
+
+def convert_slowly(tmp_path: Path) -> None:
+    """Convert in many pieces, with time enough between them to be killed."""
+    write_piece = edge_tables.write_piece
+
+    def wait_and_write(*arguments: Any) -> None:
+        time.sleep(0.3)
+        write_piece(*arguments)
+
+    edge_tables.PIECE_EDGES = 40
+    conversion_module.write_piece = wait_and_write
+    convert(conversion(tmp_path))
+
+
+@pytest.mark.long
+def test_a_killed_conversion_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conversion(tmp_path)
+    process = fork_server().Process(target=convert_slowly, args=(tmp_path,))
+    process.start()
+    deadline = time.monotonic() + SECONDS
+    while len(list((tmp_path / "graph" / ".unfinished").glob("piece-*"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert process.is_alive()
+    process.kill()
+    process.join()
+    pieces = {path: path.stat().st_mtime_ns for path in (tmp_path / "graph" / ".unfinished").glob("piece-*")}
+    assert len(pieces) >= 3
+    monkeypatch.setattr(edge_tables, "PIECE_EDGES", 40)
+    monkeypatch.setattr(conversion_module, "join_pieces", check_kept(pieces))
+    data = random_graph()
+    del data.edge_attr
+    assert_same_arrays(convert(conversion(tmp_path)), write_graph(data, tmp_path / "expected"))
+
+
+def check_kept(pieces: dict[Path, int]) -> Any:
+    """Join the pieces after a check that those of the killed process were not written again."""
+    join = conversion_module.join_pieces
+
+    def joined(*arguments: Any) -> None:
+        assert all(path.stat().st_mtime_ns == written for path, written in pieces.items())
+        join(*arguments)
+
+    return joined
 
 
 def test_another_call_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
