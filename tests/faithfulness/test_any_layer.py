@@ -316,6 +316,40 @@ def test_exact_updates_of_several_types(kind: str, protocol: str) -> None:
     exact_and_copied(model, data, protocol)
 
 
+class InPlace(nn.Module):
+    """Sums of the model's input that are changed in place, a residual, and one layer that runs three times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.lin = GINConv(nn.Identity()), nn.Linear(CHANNELS, CHANNELS)
+        self.shared, self.last = GCNConv(CHANNELS, CHANNELS), SAGEConv(CHANNELS, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = self.first(x, edge_index)
+        h.add_(1.0)
+        h = self.lin(h).relu_()
+        h += x
+        for _ in range(3):
+            h = self.shared(h, edge_index).tanh()
+        return self.last(h, edge_index)
+
+
+GRAPHS = {
+    "in place": EDGES,
+    "duplicate edges": torch.cat([EDGES, EDGES[:, :5]], dim=1),
+    "one edge": EDGES[:, :1],
+    "only self-loops": torch.arange(4).expand(2, -1),
+}
+
+
+@pytest.mark.parametrize("graph", list(GRAPHS))
+def test_exact_updates_of_a_network_that_writes_in_place(graph: str) -> None:
+    torch.manual_seed(6)
+    model = InPlace().double().eval()
+    for protocol in ("removal", "weight"):
+        exact_and_copied(model, Data(X, GRAPHS[graph]), protocol)
+
+
 class Divided(UsersConv):
     """A layer that divides by the number of edges: each edge changes all nodes."""
 
