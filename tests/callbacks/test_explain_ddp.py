@@ -69,7 +69,8 @@ def test_equal_numbers_are_not_averaged(tmp_path: Path) -> None:
 def test_two_processes_log_what_one_does(tmp_path: Path, num_targets: int) -> None:
     one, two = validate(1, num_targets, tmp_path), validate(2, num_targets, tmp_path)
     assert set(one) == set(two)
-    assert sum(name.startswith("validate/explain/") for name in one) == 5 * (2 * 9 + 1) + 2 * 3
+    logged = [name for name in one if name.startswith("validate/explain/") and "/two_" not in name]
+    assert len(logged) == 5 * (2 * 9 + 1) + 2 * 3  # and two edges together, where single effects may be hidden
     for name, value in one.items():
         tolerance = 0.0 if "explain" in name else 1e-6  # means of losses in float32 are of Lightning
         assert two[name] == pytest.approx(value, abs=tolerance, rel=tolerance, nan_ok=True), name
@@ -140,7 +141,7 @@ def test_two_processes_test_a_checkpoint_on_data_of_another_size(tmp_path: Path)
             for devices in (1, 2)
         )
     names = [name for name in one if name.startswith("test/explain/") and not name.endswith("seconds")]
-    assert len(names) == 5 * (2 * 9 + 1) + 2 * 3
+    assert sum("/two_" not in name for name in names) == 5 * (2 * 9 + 1) + 2 * 3
     for name in names:
         assert two[name] == pytest.approx(one[name], abs=1e-6, nan_ok=True), name
 

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from time import perf_counter
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from attree.errors import AttreeError, UnsupportedModelError, expect, expect_boo
 from attree.evaluation.certainty import influences_of, mean_over_targets
 from attree.evaluation.config import EvaluationConfig, Shard, default_methods
 from attree.evaluation.edge_sets import SetEvaluator, TruthEvaluator
-from attree.evaluation.hidden_effects import effects_together, may_be_hidden
+from attree.evaluation.hidden_effects import HIDDEN_TARGETS, effects_together, may_be_hidden
 from attree.evaluation.names import BYPASS, EFFECTS, SPARSITY, TRUTH, MetricName
 from attree.evaluation.processes import gathered
 from attree.evaluation.result import Evaluation
@@ -165,7 +166,7 @@ class Evaluator:
         metrics |= mean_over_targets(by_target)
         numbers = {name: float(value) for name, value in metrics.items()}
         if final:
-            numbers |= self._together(numbers, reductions, scores)
+            numbers |= self._together(numbers, reductions, effects)
         bypass = self._bypass()
         if bypass.exists:
             numbers[BYPASS] = bypass.share
@@ -196,16 +197,27 @@ class Evaluator:
         )
 
     def _together(
-        self, metrics: Mapping[str, float], reductions: Mapping[str, Reduction], scores: Mapping[str, Tensor]
+        self, metrics: Mapping[str, float], reductions: Mapping[str, Reduction], effects: Effects | None
     ) -> dict[str, float]:
-        """Return the effect of two edges at once by name, if single effects may hide it; in a single process only."""
+        """Return the effect of two edges at once by name, if single effects may hide it.
+
+        Every process measures the same targets, so that no process has to wait for others.
+        """
         leading = sorted(self.protocols, key=lambda protocol: protocol.name != PROTOCOL)
-        in_order = {protocol.name: reductions[protocol.name] for protocol in leading}
-        is_possible = self._shard.world_size == 1 and len(self.pairs) and scores and in_order
-        if not is_possible or self.subject.head.mode == "regression" or not may_be_hidden(metrics, in_order):
+        is_possible = effects is not None and leading and self.methods and self.subject.head.mode != "regression"
+        if not is_possible or not may_be_hidden(metrics, [protocol.name for protocol in leading]):
             return {}
+        pairs = subject_pairs(self.subject, self.targets[:HIDDEN_TARGETS])
+        assert effects is not None
+        is_alone = self._shard.world_size == 1  # then these are the first pairs
+        sizes = sum(
+            (reductions[protocol.name] if is_alone else effects.reduce(pairs, protocol)).delta_pc[: len(pairs)].abs()
+            for protocol in leading
+        )
+        single = (reductions[leading[0].name] if is_alone else effects.reduce(pairs, leading[0])).delta_pc[: len(pairs)]
+        scores = score_pairs(next(iter(self.methods.values())), self.subject, pairs, effects)
         try:
-            return effects_together(self.subject, self.pairs, in_order, next(iter(scores.values())), leading[0])
+            return effects_together(self.subject, pairs, single, [scores, cast(Tensor, sizes)], leading[0])
         except AttreeError:  # no engine reduces sets of edges of this model
             return {}
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from attree.attention import Attention
-from attree.attribution import Pairs, subject_pairs
+from attree.attribution import Pairs
 from attree.evaluation.names import size_name
-from attree.faithfulness import Reduction, ReductionProtocol, delete_edges
+from attree.faithfulness import ReductionProtocol, delete_edges
 from attree.subject import Subject
 
 SMALL = 0.01
@@ -20,65 +20,57 @@ SMALL = 0.01
 HIDDEN = 10.0
 """Edges may stand in for each other if effects under another protocol are this many times as large."""
 
-TARGETS = 20
+HIDDEN_TARGETS = 20
 """Number of targets whose two strongest edges are reduced together."""
 
 
-def may_be_hidden(metrics: Mapping[str, float], reductions: Mapping[str, Reduction]) -> bool:
+def may_be_hidden(metrics: Mapping[str, float], protocols: Sequence[str]) -> bool:
     """Whether effects under the leading protocol are so small that edges may stand in for each other.
 
     They are 0, or those under another protocol are not small and many times as large.
 
     Args:
         metrics: The metrics by logged name, with the sizes of effects.
-        reductions: The effects by protocol, the leading one first.
+        protocols: Names of the protocols, the leading one pairs.
     """
-    leading, *others = (metrics[size_name(name, "strongest")] for name in reductions)
+    leading, *others = (metrics[size_name(name, "strongest")] for name in protocols)
     if not leading < SMALL:
         return False
     return leading == 0 or any(other >= SMALL and other > HIDDEN * leading for other in others)
 
 
 def effects_together(
-    subject: Subject,
-    pairs: Pairs,
-    reductions: Mapping[str, Reduction],
-    scores: Tensor,
-    protocol: ReductionProtocol,
+    subject: Subject, pairs: Pairs, effects: Tensor, order: Sequence[Tensor], protocol: ReductionProtocol
 ) -> dict[str, float]:
     """Return the effect of each target's two strongest edges reduced at once, and the sum of their single effects.
 
-    Both are medians over the first `TARGETS` targets with two edges, by logged name: sizes
-    `two_together` and `two_apart`. The strongest edges have the largest effects under all protocols together; among
-    edges without an effect, the largest scores.
+    Both are medians over the targets with two edges, by logged name: sizes `two_together` and `two_apart`.
 
     Args:
         subject: The model call, which predicts classes.
-        pairs: The pairs of the reductions.
-        reductions: The effects by protocol.
-        scores: Scores of a method, to choose among edges without an effect.
+        pairs: The pairs of some targets.
+        effects: The single effect of each pair's edge.
+        order: Values of the pairs: the strongest edges have the largest of the last ones, among equal ones of those
+            before.
         protocol: The protocol under which two edges are reduced.
     """
-    first = subject_pairs(subject, pairs.targets[:TARGETS])
-    count = len(first)
-    sizes = torch.stack([reduction.delta_pc[:count].abs() for reduction in reductions.values()]).sum(dim=0)
-    order = scores[:count].argsort(stable=True)
-    order = order[sizes[order].argsort(stable=True)]
-    rank = torch.empty_like(order)
-    rank[order] = torch.arange(count, device=order.device)
-    usable = first.flow & (first.edges < first.graph.num_proper_edges)
+    ascending = torch.arange(len(pairs), device=effects.device)
+    for values in order:
+        ascending = ascending[values.to(effects.device)[ascending].argsort(stable=True)]
+    rank = torch.empty_like(ascending)
+    rank[ascending] = torch.arange(len(pairs), device=effects.device)
+    usable = pairs.flow & (pairs.edges < pairs.graph.num_proper_edges)
     rank = rank.masked_fill(~usable, -1)
-    probabilities = delete_edges(subject, first, {"": rank.double()}, (0, 2), protocol)[""]
-    targets = first.targets.numel()
-    has_two = first.owner[usable].bincount(minlength=targets) >= 2
+    probabilities = delete_edges(subject, pairs, {"": rank.float()}, (0, 2), protocol)[""]
+    targets = pairs.targets.numel()
+    has_two = pairs.owner[usable].bincount(minlength=targets) >= 2
     by_rank = rank.argsort(descending=True)
-    by_target = by_rank[first.owner[by_rank].argsort(stable=True)]
-    begin = first.ptr[:-1][has_two]
-    effects = reductions[protocol.name].delta_pc[:count]
+    by_target = by_rank[pairs.owner[by_rank].argsort(stable=True)]
+    begin = pairs.ptr[:-1][has_two]
     apart = effects[by_target[begin]] + effects[by_target[begin + 1]]
     together = (probabilities[:, 0] - probabilities[:, 1])[has_two]
     return {
-        size_name(protocol.name, size): float(values.double().quantile(0.5)) if values.numel() else math.nan
+        size_name(protocol.name, size): float(values.cpu().double().quantile(0.5)) if values.numel() else math.nan
         for size, values in (("two_together", together), ("two_apart", apart))
     }
 
