@@ -47,10 +47,11 @@ def run(data: MUTAG, devices: int, folder: Path) -> dict[str, float]:
 def test_two_processes_log_what_one_does(data_root: str, tmp_path: Path) -> None:
     one, two = (run(MUTAG(root=data_root), devices, tmp_path) for devices in (1, 2))
     assert set(one) == set(two)
-    assert sum(name.startswith("validate/explain/") for name in one) == 5 * 9 + 3
+    # Occlusion is not compared, as `removal` is not measured.
+    assert sum(name.startswith("validate/explain/") for name in one) == 4 * 9 + 3
     for name, value in one.items():
         if name.startswith("validate/explain/"):
-            assert two[name] == pytest.approx(value, abs=1e-6, nan_ok=True), name
+            assert two[name] == pytest.approx(value, abs=0, rel=0, nan_ok=True), name
 
 
 def removal_of(edge: int) -> Any:
