@@ -17,9 +17,9 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from rich.console import Console
 from torch import Tensor
+from torch.multiprocessing.spawn import spawn
 
 from attree.attention import Graph
 from attree.attribution import Pairs
@@ -83,7 +83,7 @@ def main() -> None:
     console.print(f"{number:,} pairs: {alone:.2f} s in one process")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        mp.spawn(in_process, (options.processes, number, options.rounds, folder), nprocs=options.processes)
+        spawn(in_process, (options.processes, number, options.rounds, folder), nprocs=options.processes)
         for rank in range(options.processes):
             shared, values = torch.load(folder / f"{rank}.pt", weights_only=False)
             differing = [name for name, value in values.items() if value != metrics[name]]
