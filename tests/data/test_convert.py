@@ -200,9 +200,14 @@ def check_kept(pieces: dict[Path, int]) -> Any:
 
 
 def test_another_call_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_piece = edge_tables.write_piece
+
     def stop(*arguments: Any) -> None:
+        write_piece(*arguments)
         raise KeyboardInterrupt
 
+    with pytest.raises(ValueError, match="but got 'from'"):
+        convert(conversion(tmp_path, columns=("from", "to")))  # nothing was written, so the call can be corrected
     with monkeypatch.context() as patch:
         patch.setattr("attree.data.on_disk.conversion.write_piece", stop)
         with pytest.raises(KeyboardInterrupt):

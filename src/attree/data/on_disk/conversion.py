@@ -104,7 +104,12 @@ def _check_folder(folder: Path, unfinished: Path, fingerprint: dict[str, Any]) -
     if plan.exists():
         stored = json.loads(plan.read_bytes())
         changed = [key for key, value in fingerprint.items() if stored.get(key) != value]
-        if changed:
+        if (
+            changed and not others and not list(unfinished.glob("piece-*"))
+        ):  # a call that was refused, and was corrected
+            shutil.rmtree(unfinished)
+            write_text(plan, json.dumps(fingerprint))
+        elif changed:
             raise ArgumentError(
                 f"Expected {folder} to hold the begun conversion of the same call, but it is of another one (other "
                 f"{', '.join(changed)}): remove the folder, or choose another one."
