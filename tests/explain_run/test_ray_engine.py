@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -19,9 +20,10 @@ import torch
 
 from attree.cli import main
 from attree.errors import ArgumentError
-from attree.explain_run import ExplainCall, WrittenPart
+from attree.explain_run import ExplainCall, WrittenPart, missing_parts
 from attree.explain_run.parts import PartFolder
 from attree.explain_run.ray_engine import RayOptions, write_with_ray
+from attree.io.processes import Terminated
 from helpers.cli import command, files, fit, refusal
 from helpers.processes import fork_server
 from helpers.time_limit import SECONDS, time_limit
@@ -114,6 +116,13 @@ def test_a_machine_is_lost_in_the_middle(
     assert not list(tmp_path.glob(".*"))
 
 
+class Sleeper:
+    """Keeps a CPU."""
+
+    def begin(self) -> None:
+        """Return when the CPU is kept."""
+
+
 def explain_here(run: Path, out: Path, address: str) -> None:
     torch.set_num_threads(1)
     os.environ.update(QUIET_RAY)
@@ -146,6 +155,32 @@ def test_the_command_is_killed_and_repeated(
     assert second.exitcode == 0
     assert contents(tmp_path) == expected
     assert {path: path.stat().st_mtime_ns for path in before} == before, "parts that were there are not written again"
+
+
+@pytest.mark.long
+@NEEDS_RAY
+def test_a_stopped_command_ends_while_workers_wait_for_room(run: Path, tmp_path: Path, cluster: Any) -> None:
+    """Another job has all CPUs, so Ray waits for ever: a signal must still end the command."""
+    call = ExplainCall(run, "0-3", ["gatt"], [], out=tmp_path, part_rows=1)
+    numbers = missing_parts(call)
+
+    @contextmanager
+    def stopped() -> Iterator[None]:
+        timer = threading.Timer(3.0, os.kill, (os.getpid(), signal.SIGTERM))
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    import ray
+
+    os.environ.update(QUIET_RAY)
+    ray.init(address=cluster.address)
+    other = ray.remote(Sleeper).options(num_cpus=1).remote()
+    ray.get(other.begin.remote())
+    with pytest.raises(Terminated), stopped():
+        write_with_ray(call, numbers, RayOptions(cluster.address), print, PartFolder(tmp_path / "scores", {}, 4))
 
 
 @pytest.mark.long

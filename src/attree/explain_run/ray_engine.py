@@ -27,6 +27,9 @@ RESTARTS = 100
 RETRIES = 10
 """How often a part is tried again when the process or the machine that writes it is lost."""
 
+WAIT = 1.0
+"""Seconds after which a wait for parts looks for signals: Ray holds Ctrl-C and SIGTERM back while it waits."""
+
 REACHED_WITHIN = 5.0
 """Seconds within which the address of a cluster must answer."""
 
@@ -101,26 +104,25 @@ def write_with_ray(
     if not numbers:
         return []
     with _connected(options) as ray, terminate_as_interrupt():
-        from ray.util import ActorPool
-
         count = min(options.workers or _room(ray, options), len(numbers))
         _expect_room(ray, options)
         actor = ray.remote(_PartWriter).options(
             num_cpus=options.cpus, num_gpus=options.gpus, max_restarts=RESTARTS, max_task_retries=RETRIES
         )
-        pool = ActorPool([actor.remote(call, os.getcwd(), options) for _ in range(count)])
-        for number in numbers:
-            pool.submit(lambda writer, part: writer.write.remote(part), number)
+        waiting, running = list(reversed(numbers)), {}
+        for _ in range(count):
+            writer = actor.remote(call, os.getcwd(), options)
+            running[writer.write.remote(waiting.pop())] = writer
         written: list[WrittenPart] = []
-        while pool.has_next():
-            try:
-                written.append(pool.get_next_unordered())
-            except ray.exceptions.RayTaskError as error:
-                raise error.cause if isinstance(error.cause, AttreeError) else error from None
-            except ray.exceptions.RayError as error:
-                raise ArgumentError(f"Ray could not finish the parts that are left ({_first_line(error)}).") from error
-            advance(written[-1].targets)
-            pool.pop_idle()  # an actor without more parts ends, and makes room for one that waits for room
+        while running:
+            for result in ray.wait(list(running), timeout=WAIT)[0]:
+                writer = running.pop(result)
+                written.append(_row(ray, result))
+                advance(written[-1].targets)
+                if waiting:
+                    running[writer.write.remote(waiting.pop())] = writer
+                else:
+                    ray.kill(writer)  # it has no more parts, and makes room for one that waits for room
     _expect_seen(parts, written)
     return written
 
@@ -137,6 +139,17 @@ def expect_ray(options: RayOptions) -> Any:
 
 def _address(options: RayOptions) -> str | None:
     return options.address or os.environ.get("RAY_ADDRESS")
+
+
+def _row(ray: Any, result: Any) -> WrittenPart:
+    """Return what an actor returned; raise what it raised."""
+    try:
+        row: WrittenPart = ray.get(result)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause if isinstance(error.cause, AttreeError) else error from None
+    except ray.exceptions.RayError as error:
+        raise ArgumentError(f"Ray could not finish the parts that are left ({_first_line(error)}).") from error
+    return row
 
 
 @contextmanager
