@@ -22,7 +22,7 @@ from attree.cli import main
 from attree.errors import ArgumentError
 from attree.explain_run import ExplainCall, WrittenPart, missing_parts
 from attree.explain_run.parts import PartFolder
-from attree.explain_run.ray_engine import RayOptions, write_with_ray
+from attree.explain_run.ray_engine import RayOptions, _PartWriter, write_with_ray
 from attree.io.processes import Terminated
 from helpers.cli import command, files, fit, refusal
 from helpers.processes import fork_server
@@ -116,13 +116,6 @@ def test_a_machine_is_lost_in_the_middle(
     assert not list(tmp_path.glob(".*"))
 
 
-class Sleeper:
-    """Keeps a CPU."""
-
-    def begin(self) -> None:
-        """Return when the CPU is kept."""
-
-
 def explain_here(run: Path, out: Path, address: str) -> None:
     torch.set_num_threads(1)
     os.environ.update(QUIET_RAY)
@@ -177,8 +170,8 @@ def test_a_stopped_command_ends_while_workers_wait_for_room(run: Path, tmp_path:
 
     os.environ.update(QUIET_RAY)
     ray.init(address=cluster.address)
-    other = ray.remote(Sleeper).options(num_cpus=1).remote()
-    ray.get(other.begin.remote())
+    other = ray.remote(_PartWriter).options(num_cpus=1).remote(call, str(tmp_path), RayOptions())
+    ray.get(other.__ray_ready__.remote())
     with pytest.raises(Terminated), stopped():
         write_with_ray(call, numbers, RayOptions(cluster.address), print, PartFolder(tmp_path / "scores", {}, 4))
 
