@@ -28,7 +28,7 @@ RETRIES = 10
 """How often a part is tried again when the process or the machine that writes it is lost."""
 
 WAIT = 1.0
-"""Seconds after which a wait for parts looks for signals: Ray holds Ctrl-C and SIGTERM back while it waits."""
+"""Seconds between two looks at the parts: not every signal gets through while Ray waits without a limit."""
 
 REACHED_WITHIN = 5.0
 """Seconds within which the address of a cluster must answer."""
