@@ -55,7 +55,7 @@ TIMES = 3.0
 FEW_TARGETS = 20
 """With fewer targets, the verdict says that there are too few."""
 
-HEADS_DIFFER = 0.25
+HEADS_DIFFER = 0.4
 """Heads differ if they move this share of a node's attention away from their mean."""
 
 WIDE = 0.3
