@@ -29,7 +29,7 @@ from attree.attribution import METHODS, subject_pairs
 from attree.callbacks import ExplainCallback
 from attree.data import GroundTruth, Infection
 from attree.evaluation.certainty import PairColumns
-from attree.evaluation.processes import computed_once, gathered
+from attree.evaluation.processes import Exchange, gathered
 from attree.explain_run import ExplainCall, missing_parts
 from attree.explain_run.write_part import OpenCall
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reduction
@@ -266,8 +266,12 @@ def compare_messages(rank: int, folder: Path) -> None:
             dist.all_reduce(torch.ones(1))
         columns = gathered(pair_columns(rank, device))
         assert gathered(None) is None
-        assert computed_once(lambda: {"answer": 42 + rank}) == {"answer": 42}
         mine = pair_columns(rank, device)
+        exchange, column = Exchange(len(mine.owner), device), mine.deltas["removal"][0]
+        whole, at_first = exchange.everywhere(column), exchange.joined(column, 0)
+        assert (at_first is None) == (rank > 0)
+        assert at_first is None or torch.equal(at_first.cpu(), whole.cpu())
+        assert exchange.summed(torch.tensor([1.0, float(rank)])).tolist() == [2.0, 1.0]
         metrics = {"pearson": Pearson(), "kendall": Kendall(), "auroc": AUROC()}
         comparison = FaithfulnessComparison(["gatt"]).to(device)
         comparison.update(mine.scores, *mine.deltas["removal"])

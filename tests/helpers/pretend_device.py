@@ -242,6 +242,9 @@ class _Messages(dist.ProcessGroup):
     def allgather(self, outputs: Any, inputs: Any, options: Any = None) -> Any:
         return self._gloo.allgather(*_sent((outputs, inputs)))
 
+    def gather(self, outputs: Any, inputs: Any, options: Any) -> Any:
+        return self._gloo.gather(*_sent((outputs, inputs)), options)
+
     def allreduce(self, tensors: Any, options: Any = None) -> Any:
         return self._gloo.allreduce(*_sent((tensors,)), options or dist.AllreduceOptions())
 
