@@ -85,7 +85,7 @@ def heads_apart(attention: Attention) -> float:
     has_choice = destination.bincount(minlength=attention.graph.num_nodes) > 1
     for weights in attention.weights:
         if weights.shape[1] > 1 and bool(has_choice.any()):
-            apart = (weights - weights.mean(dim=1, keepdim=True)).abs().double().cpu() / 2
+            apart = (weights - weights.mean(dim=1, keepdim=True)).abs().cpu().double() / 2
             by_node = apart.new_zeros(attention.graph.num_nodes, weights.shape[1])
             by_node.index_add_(0, destination.cpu(), apart)
             largest = max(largest, float(by_node[has_choice.cpu()].mean()))

@@ -33,6 +33,7 @@ from attree.subject.binding import Call
 from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
 from attree.subject.roots import Level, Targets
+from attree.tensors.limits import exact_dtype
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -222,7 +223,9 @@ def stability_of(results: Sequence[Evaluation], reexplained: Mapping[str, float]
         name = str(MetricName(method, WITHIN, protocol))
         alone[method] = _mean([result.metrics[name] for result in results])
         owner, count = first.pairs.owner, len(first.targets)
-        mean = torch.stack([deviations_by_target(column.double(), owner, count)[0] for column in scores]).mean(dim=0)
+        mean = torch.stack(
+            [deviations_by_target(column.to(exact_dtype(column.device)), owner, count)[0] for column in scores]
+        ).mean(dim=0)
         averaged[method] = _mean([float(_by_target(first, mean, effect).nanmean()) for effect in effects])
     return Stability(
         agreement,
@@ -259,7 +262,9 @@ class _Again:
             is_kept[strongest] = True
             smaller = self._reading.subject(self._model, self._graph.edge_subgraph(is_kept))
             after = method.attribute(smaller, torch.tensor([target])).edge_mask(target)
-            values.append(float(pearson(mask[strongest].double(), after.double())) if count > 1 else math.nan)
+            values.append(
+                float(pearson(mask[strongest].cpu().double(), after.cpu().double())) if count > 1 else math.nan
+            )
         return _mean(values)
 
 
