@@ -83,6 +83,7 @@ CALLS = {
             "methods": NONE,
             "node_type": NONE,
             "sets": (True,),
+            "models": ([],),
             "protocols": ([],),
             "truth": NONE,
             "mode": NONE,

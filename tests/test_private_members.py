@@ -49,8 +49,6 @@ def batch() -> Batch:
 
 USED: dict[str, Callable[[], bool]] = {
     # PyTorch
-    "_parameters": lambda: isinstance(nn.Linear(1, 1)._parameters, dict),
-    "_buffers": lambda: isinstance(nn.BatchNorm1d(1)._buffers, dict),
     "_version": lambda: (
         isinstance(torch.zeros(1)._version, int)
         and hasattr(TensorBoardLogger("."), "_version")

@@ -37,8 +37,8 @@ def checkpoint(trained: Path) -> Path:
         ),
         (["--data=Infectio"], "but got 'Infectio'. Did you mean `Infection`?"),
         (
-            ["--model.net=attree.models.GCN"],
-            "`net` to be a network (GAT, GATv2, HGT, HeteroGAT, SuperGAT or your own)",
+            ["--model.net=attree.models.MLP"],
+            "`net` to be a network (GAT, GATv2, GCN, GIN, GPS, HGT, HeteroGAT, SAGE, SGFormer, SuperGAT or your own)",
         ),
         (["--model.net=GATT"], "but got 'GATT'. Did you mean `GAT`?"),
         (["--model=NodeClassifer"], "but got 'NodeClassifer'. Did you mean `NodeClassifier`?"),

@@ -30,6 +30,8 @@ class AttributionMethod(ABC):
         is_random: Whether the scores depend only on the seed; statistics are averaged over several draws.
         needs_training: Whether the method first trains a model of its own, once per subject.
         reads_effects: Whether the method reads effects of reducing edges; an evaluation passes on its measured effects.
+        truth_at_end: Whether a fit compares the method with ground truth only at the end, because it runs the model
+            again for every target, and there may be many targets with true edges.
     """
 
     name: str
@@ -37,6 +39,7 @@ class AttributionMethod(ABC):
     is_random: ClassVar[bool] = False
     needs_training: ClassVar[bool] = False
     reads_effects: ClassVar[bool] = False
+    truth_at_end: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         """Use the name as label if a method has no label."""

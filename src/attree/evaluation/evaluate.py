@@ -109,6 +109,8 @@ def evaluate(
     """
     expect(progress is None or callable(progress), "progress", "a function of two numbers, or None", progress)
     expect_instance(truth, "truth", GroundTruth, optional=True)
+    is_list = isinstance(models, list | tuple) and all(isinstance(peer, nn.Module | str | Path) for peer in models)
+    expect(is_list, "models", "a list of models or folders of runs", models)
     if isinstance(data, OnDiskGraph):
         from attree.evaluation.disk_subjects import DiskSubjects, check_plain
         from attree.evaluation.on_disk import evaluate_on_disk

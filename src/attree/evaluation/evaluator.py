@@ -224,7 +224,9 @@ class Evaluator:
     def _compared_with_truth(self, final: bool) -> dict[str, AttributionMethod]:
         """Return the methods to compare with ground truth by name; for a random method, its first draw."""
         first = {name: next(iter(columns.values())) for name, columns in self._columns.items()}
-        return {name: method for name, method in first.items() if final or not method.reads_effects}
+        return {
+            name: method for name, method in first.items() if final or not (method.reads_effects or method.truth_at_end)
+        }
 
     def _measure_sets(self, scores: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return metrics of sets of edges by name, one value per target; for a random method, of its first draw."""

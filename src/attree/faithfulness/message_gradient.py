@@ -56,6 +56,7 @@ class MessageGradient(AttentionGradient):
 
     name = "message_gradient"
     label = "Message gradient"
+    truth_at_end = True
 
     def __init__(self, protocol: str | ReductionProtocol = DEFAULT_PROTOCOL) -> None:
         super().__init__(protocol)

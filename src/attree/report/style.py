@@ -271,7 +271,6 @@ LOOKS = {
     "fastdnx": Look("#8E78FF", "h"),
     "occlusion": Look("#000000", "H"),
     "attention_gradient": Look("#F0E442", "8"),
-    "message_gradient": Look("#B59E00", "8"),
     "random": Look("#5F5F5F", "X"),
 }
 """Looks of attree's methods: Okabe and Ito's palette, then colours that are far from it and from each other."""

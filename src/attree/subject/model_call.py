@@ -156,7 +156,7 @@ class ModelCall:
             [self.names[position] for position in others],
             [self.values[position] for position in others],
             self.num_nodes,
-            self.edge_index.shape[1],
+            self.edge_index.shape[-1],
             self.convention is not None,
         )
         kinds = dict(zip(others, other_kinds, strict=True)) | {self.edges_at: Kind.EDGES}

@@ -120,7 +120,7 @@ class Explained:
         target = int(self.evaluation.pairs.targets[position])
         scores = node_scores.dense(target)
         pairs = None if subject is None else global_pairs(subject, target, MOST_ARCS)
-        content: dict[str, Any] = {"nodeScores": packed(_floats(scores[torch.as_tensor(part.nodes)]), "f4")}
+        content: dict[str, Any] = {"nodeScores": packed(_floats(scores.cpu()[torch.as_tensor(part.nodes)]), "f4")}
         if subject is None or pairs is None or not pairs.score.numel():
             return content
         place = torch.full((subject.graph.num_nodes,), -1)
