@@ -177,3 +177,9 @@ def test_what_needs_the_whole_graph_is_refused(folder: Path) -> None:
         attree.evaluate(model, graph, [200])
     with pytest.raises(ValueError, match=r"the neighbourhood of node 9 to fit into .* MiB, but it has at least"):
         attree.evaluate(model, OnDiskGraph(folder, memory=1_000), [9])
+
+
+@pytest.mark.parametrize("method", ["fastdnx", "pg_explainer", "graph_mask"])
+def test_methods_that_train_on_a_whole_graph_are_refused_for_one_node_too(folder: Path, method: str) -> None:
+    with pytest.raises(ValueError, match=f"got {method}, which is trained on a whole graph"):
+        attree.explain(GAT(6, 3), OnDiskGraph(folder), 0, method=method)

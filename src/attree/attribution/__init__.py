@@ -10,7 +10,6 @@ from attree.attribution.explainer import (
     TreeExplainer,
 )
 from attree.attribution.gatt import FlowMethod, GAtt, GAttAvg, GAttSim
-from attree.attribution.global_pairs import GlobalPairs, global_pairs
 from attree.attribution.method import METHODS, AttributionMethod, Methods, make_methods, method_label
 from attree.attribution.neighbourhoods import graph_pairs, subgraph_pairs, subject_pairs
 from attree.attribution.node_scores import NodeAttribution, attribute_nodes
@@ -26,6 +25,7 @@ from attree.attribution.posthoc import (
     Saliency,
 )
 from attree.attribution.result import Attribution
+from attree.attribution.strongest_global_pairs import GlobalPairs, global_pairs
 from attree.attribution.subgraphs import attribute_subgraphs, stream_subgraphs
 from attree.attribution.tree import ComputationTree
 from attree.defaults import METHODS as DEFAULT_METHODS

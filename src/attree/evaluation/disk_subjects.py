@@ -9,7 +9,7 @@ that reads the whole graph (a norm over all nodes, global attention) gives other
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -242,3 +242,13 @@ def check_plain(**options: Any) -> None:
                 f"Expected no argument `{name}` for a graph on disk, whose targets are its nodes, but got {value!r}: "
                 "load the graph with `to_data()` if it fits into memory."
             )
+
+
+def check_untrained(methods: Mapping[str, AttributionMethod]) -> None:
+    """Raise if a method is trained on a whole graph, which is never read from disk."""
+    trained = [name for name, method in methods.items() if method.needs_training]
+    if trained:
+        raise ArgumentError(
+            f"Expected argument `methods` to be methods that explain targets one by one for a graph on disk, but "
+            f"got {', '.join(trained)}, which is trained on a whole graph."
+        )

@@ -14,10 +14,10 @@ from attree.attention.graph import Graph, Origin
 from attree.attribution import Pairs, Random, make_methods
 from attree.data.on_disk import joined_cuts
 from attree.defaults import NUM_TARGETS
-from attree.errors import ArgumentError, expect
+from attree.errors import expect
 from attree.evaluation.certainty import mean_over_targets
 from attree.evaluation.config import EvaluationConfig
-from attree.evaluation.disk_subjects import DiskSubjects
+from attree.evaluation.disk_subjects import DiskSubjects, check_untrained
 from attree.evaluation.evaluate import check_defined
 from attree.evaluation.evaluator import Evaluator
 from attree.evaluation.names import BYPASS
@@ -73,12 +73,7 @@ def with_methods(subjects: DiskSubjects, ids: Tensor, config: EvaluationConfig) 
     `avgatt` is not among the defaults, because it reads attention up to twice as many hops away.
     """
     if config.methods is not None:
-        trained = [name for name, method in make_methods(config.methods).items() if method.needs_training]
-        if trained:
-            raise ArgumentError(
-                f"Expected argument `methods` to be methods that explain targets one by one for a graph on disk, but "
-                f"got {', '.join(trained)}, which is trained on a whole graph."
-            )
+        check_untrained(make_methods(config.methods))
         return config
     subject, _ = subjects.subject(subjects.around(ids[:1]))
     with warnings.catch_warnings():

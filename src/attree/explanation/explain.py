@@ -18,7 +18,7 @@ from attree.data.on_disk import OnDiskGraph
 from attree.defaults import SEED
 from attree.errors import ArgumentError, expect, expect_instance, expect_int
 from attree.evaluation import Evaluation
-from attree.evaluation.disk_subjects import DiskSubjects, check_plain
+from attree.evaluation.disk_subjects import DiskSubjects, check_plain, check_untrained
 from attree.evaluation.evaluate import check_defined
 from attree.explanation.explanation import TargetExplanation
 from attree.faithfulness import Reducer, ReductionProtocol, resolve_protocol, score_pairs
@@ -100,7 +100,9 @@ def explain(
     if isinstance(data, OnDiskGraph):
         check_plain(truth=truth, level=level, readout=readout, node_type=node_type)
         subjects = DiskSubjects(model, data, call=call, mode=mode, return_type=return_type, label=label)
-        (scorer,) = make_methods([method], seed=seed).values()
+        named = make_methods([method], seed=seed)
+        check_untrained(named)
+        (scorer,) = named.values()
         return explain_on_disk(subjects, expect_int(target, "target"), scorer, protocol)
     target_id, data = _target_id(target, data)
     reading = Reading(call, level, node_type, readout, Head(mode, return_type, label))
