@@ -166,7 +166,7 @@ def with_value(change: Callable[[dict], None]) -> str:
         (b"seed_everything: 0\n", "Expected `data` and `model` to be given"),
         (
             with_value(lambda c: c["model"]["init_args"]["net"].update(class_path="attree.models.GATT")).encode(),
-            "HeteroGAT, SuperGAT or your own), but got 'attree.models.GATT'. Did you",
+            "SuperGAT or your own), but got 'attree.models.GATT'. Did you",
         ),
         (
             with_value(lambda c: c["model"].update(class_path="attree.model.NodeClassifier")).encode(),

@@ -102,11 +102,13 @@ def test_reverse_edges_are_those_of_pyg(tmp_path: Path) -> None:
 
 def test_pygs_graphs_and_datasets(tmp_path: Path) -> None:
     data = random_graph()
+    declared = set(torch.serialization.get_safe_globals())
     torch.save(data, tmp_path / "graph.pt")
     InMemoryDataset.save([data], str(tmp_path / "dataset.pt"))
     expected = write_graph(data, tmp_path / "expected")
     for name in ("graph", "dataset"):
         assert_same_arrays(convert(Conversion(tmp_path / f"{name}.pt", tmp_path / name)), expected)
+    assert set(torch.serialization.get_safe_globals()) == declared  # other readers of this process need them
     half = convert(Conversion(tmp_path / "graph.pt", tmp_path / "half", half=True))
     assert torch.equal(half.features([4]), data.x[4:5].half().float())
 

@@ -112,7 +112,7 @@ def class_options(*keys: str) -> dict[str, tuple[str, ...]]:
         keys: Keys of `CHOICES`; all if none is given.
 
     >>> class_options()["model.net.heads"], class_options()["model.readout"]
-    (('GAT', 'GATv2', 'HGT', 'HeteroGAT', 'SuperGAT'), ('GraphClassifier',))
+    (('GAT', 'GATv2', 'GPS', 'HGT', 'HeteroGAT', 'SGFormer', 'SuperGAT'), ('GraphClassifier',))
     """
     owners: dict[str, list[str]] = {}
     for key in keys or CHOICES:

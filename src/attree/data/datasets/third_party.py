@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
+from torch_geometric.data import Data
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 from torch_geometric.io import planetoid
@@ -32,7 +33,7 @@ from attree.io.terminal import plain_console
 
 T = TypeVar("T")
 
-STORED_GRAPH = (DataEdgeAttr, DataTensorAttr, GlobalStorage)
+STORED_GRAPH = (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage)
 """Classes of a stored PyG graph that PyG itself does not declare safe to read; OGB stores such graphs."""
 
 FORCE_SAFE, FORCE_UNSAFE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch_geometric.data import Data
-from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
-from torch_geometric.data.storage import GlobalStorage
 from torch_geometric.utils import to_undirected
 
+from attree.data.datasets.third_party import guarded_reading
 from attree.data.on_disk.array_files import ArrayFile, create
 from attree.data.on_disk.edge_tables import EdgeCounts, EdgeTables, edge_counts, id_type, piece_path, write_piece
 from attree.data.on_disk.graph import DESCRIPTION, OnDiskGraph, write_description
@@ -126,7 +125,7 @@ def _convert_pyg(conversion: Conversion, unfinished: Path) -> None:
     expect(not conversion.columns and not conversion.nodes, "columns, nodes", "none for a graph of PyG", "some")
     try:
         # No code in the file is run: it may name these classes only.
-        with torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]):
+        with guarded_reading():
             content = torch.load(conversion.source, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged bytes raise any error
         reason = " ".join(str(error).split())[:200]

@@ -46,7 +46,7 @@ def pearsons_by_target(columns: Sequence[Tensor], effects: Tensor, owner: Tensor
     """Pearson's correlation of the scores of several methods with the same effects, see `pearson_by_target`.
 
     >>> effects, owner = torch.tensor([0.5, 0.0, 0.0, 0.5]), torch.tensor([0, 0, 1, 1])
-    >>> [values.tolist() for values in pearsons_by_target([effects, -effects], effects, owner, 2)]
+    >>> torch.stack(pearsons_by_target([effects, -effects], effects, owner, 2)).round(decimals=6).tolist()
     [[1.0, 1.0], [-1.0, -1.0]]
     """
     correlations = []
