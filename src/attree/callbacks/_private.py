@@ -75,7 +75,7 @@ def describe_scalars(writer: SummaryWriter, describe: Callable[[str], str]) -> N
     events = writer._get_file_writer()
     add, seen = events.add_summary, set[str]()
 
-    def add_described(summary: Summary, *rest: Any, **named: Any) -> None:
+    def add_described(summary: Summary, *details: Any, **named: Any) -> None:
         for value in summary.value:
             if value.HasField("simple_value") and value.tag not in seen:
                 seen.add(value.tag)
@@ -83,6 +83,6 @@ def describe_scalars(writer: SummaryWriter, describe: Callable[[str], str]) -> N
                     value.metadata.plugin_data.plugin_name = "scalars"
                     value.metadata.data_class = DATA_CLASS_SCALAR
                     value.metadata.summary_description = text
-        add(summary, *rest, **named)
+        add(summary, *details, **named)
 
     events.add_summary = add_described

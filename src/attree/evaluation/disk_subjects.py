@@ -68,10 +68,10 @@ class DiskSubjects:
         check_model(model)
         expect("x" in graph, "graph", "one with node features `x`", f"one with {', '.join(graph.attributes)}")
         self.model, self.graph, self._call, self._head = model, graph, call, head
-        weights = [one for one in model.parameters() if one.is_floating_point()]
+        weights = [weight for weight in model.parameters() if weight.is_floating_point()]
         self._dtype = weights[0].dtype if weights else torch.float32
-        self._device = next((one.device for one in model.parameters()), torch.device("cpu"))
-        self._takes_ids = call is None and any(one.name == "n_id" for one in parameters(model))
+        self._device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
+        self._takes_ids = call is None and any(parameter.name == "n_id" for parameter in parameters(model))
         self.room = self._room()
         self._proper_edges = graph.num_edges - len(graph.array("self_loops"))
         self._wide_room = replace(self.room, memory=max(graph.memory, EXPERIMENT_MEMORY))
@@ -95,7 +95,7 @@ class DiskSubjects:
         `avgatt` also reads the attention of late layers at edges far from the target, which depends on nodes that are
         up to L hops farther away.
         """
-        far = [2 * self.num_layers for one in methods if isinstance(one, FlowMethod) and _reads_beyond(one)]
+        far = [2 * self.num_layers for method in methods if isinstance(method, FlowMethod) and _reads_beyond(method)]
         return max([self.num_layers, *far]) + self.hops - self.num_layers
 
     def around(self, targets: Tensor, hops: int | None = None) -> Surroundings:
@@ -138,9 +138,9 @@ class DiskSubjects:
     def _set_origin(self, graph: Graph, cut: Surroundings) -> None:
         """Tell a graph which ids its nodes and edges have in the whole graph."""
         loops, nodes = self.graph.array("self_loops"), torch.from_numpy(cut.nodes)
-        given = torch.from_numpy(cut.edges - np.searchsorted(loops, cut.edges))
+        data_edges = torch.from_numpy(cut.edges - np.searchsorted(loops, cut.edges))
         proper = cut.edge_index[0] != cut.edge_index[1]
-        edges = torch.cat([given[torch.from_numpy(proper)], self._proper_edges + nodes])
+        edges = torch.cat([data_edges[torch.from_numpy(proper)], self._proper_edges + nodes])
         graph.origin = Origin(nodes.to(graph.device), edges.to(graph.device))
 
     def _type_of(self, name: str) -> torch.dtype | None:
@@ -157,7 +157,7 @@ class DiskSubjects:
         A node takes its attributes, its features in float64 twice, and eight rows of the widest layer in float64. An
         edge takes its ids, its attributes, and four messages of the widest layer in float64.
         """
-        widest = max((one.shape[0] for one in self.model.parameters() if one.dim() >= 2), default=0)
+        widest = max((weight.shape[0] for weight in self.model.parameters() if weight.dim() >= 2), default=0)
         graph, sizes = self.graph, {"node": 0.0, "edge": 0.0}
         for name, of in graph.attributes.items():
             array = graph.array(name)
@@ -214,10 +214,10 @@ class DiskSubjects:
         inner = [Part.around(graph, target, hops - 1).node for target in targets.split(1)]
         owner = torch.cat([torch.full_like(nodes, number) for number, nodes in enumerate(inner)])
         part = Part.entering(graph, targets.numel(), owner, torch.cat(inner))
-        own = torch.arange(targets.numel(), device=graph.device)
+        positions = torch.arange(targets.numel(), device=graph.device)
         with eval_mode(call.model), torch.no_grad():
             expected = score_tensor(call.run())[targets]
-            check_local(call, replace(part, target=part.find(own, targets)), expected)
+            check_local(call, replace(part, target=part.find(positions, targets)), expected)
 
 
 def _num_edges(cut: Surroundings) -> int:

@@ -63,7 +63,7 @@ def evaluate_on_disk(
             parts.append(part if is_only else with_pairs(part, joined_pairs([part.pairs])))
             advance(part.num_targets)
             if progress is not None:
-                progress(sum(one.num_targets for one in parts), ids.numel())
+                progress(sum(part.num_targets for part in parts), ids.numel())
     return parts[0] if len(parts) == 1 else pooled(parts, config)
 
 
@@ -80,7 +80,7 @@ def with_methods(subjects: DiskSubjects, ids: Tensor, config: EvaluationConfig) 
         warnings.simplefilter("ignore")
         local = subject.targets([int(np.searchsorted(_whole(subject.graph), int(ids[0])))])
         methods = Evaluator(subject, local, config, warn=False).methods
-    near = [one for one in methods.values() if subjects.hops_for([one]) == subjects.hops]
+    near = [method for method in methods.values() if subjects.hops_for([method]) == subjects.hops]
     return replace(config, methods=near)
 
 
@@ -107,7 +107,7 @@ def sizes_of(subjects: DiskSubjects, ids: Tensor, hops: int) -> Tensor:
     Only the edges are read. So a hub that does not fit is named before anything runs.
     """
     cuts = (subjects.around(node, hops) for node in ids.split(1))
-    return torch.tensor([subjects.room.bytes(one.nodes.size, one.edges.size) for one in cuts], dtype=torch.float64)
+    return torch.tensor([subjects.room.bytes(cut.nodes.size, cut.edges.size) for cut in cuts], dtype=torch.float64)
 
 
 def _whole(graph: Graph) -> np.ndarray:
@@ -138,7 +138,7 @@ def joined_pairs(parts: Sequence[Pairs]) -> Pairs:
     assert origin is not None
     proper_edges = int(origin.edges[-1] - origin.nodes[-1])  # a self-loop has the number of its node after all others
     every = np.concatenate([edges[proper], proper_edges + nodes])
-    graph.origin = Origin(*(torch.from_numpy(one).to(device) for one in (nodes, every)))
+    graph.origin = Origin(*(torch.from_numpy(ids).to(device) for ids in (nodes, every)))
     return Pairs(
         torch.from_numpy(np.searchsorted(nodes, np.concatenate(targets))).to(device),
         pointers(torch.cat([pairs.ptr.diff() for pairs in parts])),
@@ -151,7 +151,7 @@ def joined_pairs(parts: Sequence[Pairs]) -> Pairs:
 
 def with_pairs(evaluation: Evaluation, pairs: Pairs) -> Evaluation:
     """Return an evaluation of the same pairs on another graph, without the model and what the graph before held."""
-    reductions = {name: replace(one, pairs=pairs) for name, one in evaluation.reductions.items()}
+    reductions = {name: replace(reduction, pairs=pairs) for name, reduction in evaluation.reductions.items()}
     names = [str(node) for node in _whole(pairs.graph).tolist()]
     about = replace(evaluation.about, node_names=names)
     nothing = {"subject": None, "attention": None, "roots": None, "named": TargetLabels()}
@@ -165,7 +165,7 @@ def pooled(parts: Sequence[Evaluation], config: EvaluationConfig) -> Evaluation:
         parts: The evaluations of consecutive targets.
         config: What was measured.
     """
-    first, pairs = parts[0], joined_pairs([one.pairs for one in parts])
+    first, pairs = parts[0], joined_pairs([part.pairs for part in parts])
 
     def joined(tensors: Sequence[Tensor]) -> Tensor:
         return torch.cat(list(tensors))
@@ -173,15 +173,15 @@ def pooled(parts: Sequence[Evaluation], config: EvaluationConfig) -> Evaluation:
     reductions = {
         name: Reduction(
             pairs,
-            joined([one.reductions[name].delta_pc for one in parts]),
-            joined([one.reductions[name].delta_ne for one in parts]),
-            joined([one.reductions[name].changed for one in parts]),
+            joined([part.reductions[name].delta_pc for part in parts]),
+            joined([part.reductions[name].delta_ne for part in parts]),
+            joined([part.reductions[name].changed for part in parts]),
         )
         for name in first.reductions
     }
-    scores = {name: joined([one.pair_scores[name] for one in parts]) for name in first.pair_scores}
-    by_target = {name: joined([one.by_target[name] for one in parts]) for name in first.by_target}
-    count = sum(one.num_targets for one in parts)
+    scores = {name: joined([part.pair_scores[name] for part in parts]) for name in first.pair_scores}
+    by_target = {name: joined([part.by_target[name] for part in parts]) for name in first.by_target}
+    count = sum(part.num_targets for part in parts)
     columns = {name: [name] for name in scores}
     drawn = dict(scores)
     for method in make_methods(config.methods or ()).values():
@@ -193,11 +193,11 @@ def pooled(parts: Sequence[Evaluation], config: EvaluationConfig) -> Evaluation:
     columns_drawn = {column: drawn[column] for of_method in columns.values() for column in of_method}
     metrics = PooledStatistics(columns, (), False).metrics(columns_drawn, reductions, count)
     numbers = {name: float(value) for name, value in (metrics | mean_over_targets(by_target)).items()}
-    shares = [(one.metrics[BYPASS], one.num_targets) for one in parts if BYPASS in one.metrics]
+    shares = [(part.metrics[BYPASS], part.num_targets) for part in parts if BYPASS in part.metrics]
     if shares:
         numbers[BYPASS] = sum(share * number for share, number in shares) / sum(number for _, number in shares)
-    predictions = [one.predictions for one in parts if one.predictions is not None]
-    seconds = {name: sum(one.seconds[name] for one in parts) for name in first.seconds}
+    predictions = [part.predictions for part in parts if part.predictions is not None]
+    seconds = {name: sum(part.seconds[name] for part in parts) for name in first.seconds}
     evaluation = replace(
         first,
         metrics=numbers,
@@ -207,14 +207,14 @@ def pooled(parts: Sequence[Evaluation], config: EvaluationConfig) -> Evaluation:
         seconds=seconds,
         all_targets=count,
         has_intervals=config.intervals,
-        about=_joined_labels([one.about for one in parts]),
+        about=_joined_labels([part.about for part in parts]),
     )
     return replace(with_pairs(evaluation, pairs), reductions=reductions)
 
 
 def _joined_labels(parts: Sequence[TargetLabels]) -> TargetLabels:
     def joined(name: str) -> Tensor | None:
-        values = [getattr(one, name) for one in parts]
+        values = [getattr(part, name) for part in parts]
         return None if values[0] is None else torch.cat(values)
 
     return replace(parts[0], labels=joined("labels"), measured=joined("measured"))

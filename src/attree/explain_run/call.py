@@ -53,7 +53,7 @@ def call_fingerprint(
         "weights": _hash(*(part for name in sorted(state) for part in (name, state[name]))),
         "data": _hash(*(part for graph in graphs for part in _fields_read(graph))),
         "targets": _hash(targets),
-        "methods": _hash(json.dumps({name: one.settings() for name, one in methods.items()}, default=str)),
+        "methods": _hash(json.dumps({name: method.settings() for name, method in methods.items()}, default=str)),
         "protocols": _hash(*map(repr, protocols)),
         "parts": _hash(json.dumps([way, bounds])),
     } | ({} if top is None else {"top": _hash(top)})
@@ -70,9 +70,9 @@ def _fields_read(graph: Data | HeteroData) -> Iterator[Any]:
 
 
 def _fields(store: Data | BaseStorage) -> list[str]:
-    own = [field for field in GRAPH_FIELDS if field in store]
+    graph_fields = [field for field in GRAPH_FIELDS if field in store]
     others = [field for field in sorted(store.keys()) if field not in (*GRAPH_FIELDS, *UNREAD_FIELDS)]
-    return own + [field for field in others if isinstance(store[field], Tensor)]
+    return graph_fields + [field for field in others if isinstance(store[field], Tensor)]
 
 
 def _hash(*contents: Any) -> str:

@@ -69,9 +69,11 @@ def draw_together(evaluator: Evaluator, evaluation: Evaluation) -> dict[str, Fig
         figures |= draw_score_histograms(evaluation)
         for protocol, reduction in evaluation.reductions.items():
             names = {method: str(MetricName(method, "pc_pearson", protocol)) for method in evaluation.pair_scores}
-            known = {method: evaluation.metrics[name] for method, name in names.items() if name in evaluation.metrics}
+            pearsons = {
+                method: evaluation.metrics[name] for method, name in names.items() if name in evaluation.metrics
+            }
             figures[f"dpc_{protocol}"] = dpc_scatter(
-                evaluation.pair_scores, reduction.delta_pc, protocol, pearsons=known
+                evaluation.pair_scores, reduction.delta_pc, protocol, pearsons=pearsons
             )
     with warn_only("The deletion curve"):
         figures |= _deletion(evaluator, evaluation)
@@ -81,7 +83,7 @@ def draw_together(evaluator: Evaluator, evaluation: Evaluation) -> dict[str, Fig
 def _deletion(evaluator: Evaluator, evaluation: Evaluation) -> dict[str, Figure]:
     """Draw the deletion curve of the first targets, as many as `MOST_COPIED_EDGES` allows."""
     pairs, subject = evaluation.pairs, evaluator.subject
-    by_name = {one.name: one for one in evaluator.protocols}
+    by_name = {protocol.name: protocol for protocol in evaluator.protocols}
     protocol = by_name.get("removal", next(iter(by_name.values()), PROTOCOLS["removal"]))
     drawn = [name for name, method in evaluator.methods.items() if isinstance(method, Random)]
     scores = {name: values for name, values in evaluation.pair_scores.items() if name not in drawn}

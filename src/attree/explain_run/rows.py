@@ -44,9 +44,9 @@ class ScoredRows:
             columns[f"changed_{protocol}"] = reduction.changed
         return cls(pairs, columns)
 
-    def only(self, kept: Tensor) -> ScoredRows:
+    def only(self, mask: Tensor) -> ScoredRows:
         """Return the rows that a mask selects."""
-        return ScoredRows(self.pairs.only(kept), {name: values[kept] for name, values in self.columns.items()})
+        return ScoredRows(self.pairs.only(mask), {name: values[mask] for name, values in self.columns.items()})
 
     def table(self, ids: Tensor | None = None, first_node: Tensor | None = None) -> pa.Table:
         """Return the rows as an Arrow table.
@@ -105,8 +105,8 @@ class SubjectRows:
             for name, method in self.methods.items()
             if isinstance(method, FlowMethod)
         }
-        listed = next(iter(flows.values())) if flows else GAtt().attribute(subject, targets)
-        pairs = listed_pairs(listed, None if subject.level == "graph" else subject.num_layers)
+        attribution = next(iter(flows.values())) if flows else GAtt().attribute(subject, targets)
+        pairs = listed_pairs(attribution, None if subject.level == "graph" else subject.num_layers)
         scores = {
             name: pairs.scores(flows[name]) if name in flows else score_pairs(method, subject, pairs, effects)
             for name, method in self.methods.items()
@@ -138,12 +138,12 @@ class SubgraphRows:
     def of(self, targets: Tensor, order: Sequence[str]) -> ScoredRows:
         """Return the rows of some targets, with the methods in the given order."""
         flows = {name: Attribution.concat(list(scorer.stream(targets))) for name, scorer in self.scorers.items()}
-        listed = next(iter(flows.values()))
-        pairs = listed_pairs(listed, self.num_layers)
-        scores = {name: pairs.scores(one) for name, one in flows.items()}
+        attribution = next(iter(flows.values()))
+        pairs = listed_pairs(attribution, self.num_layers)
+        scores = {name: pairs.scores(flow_scores) for name, flow_scores in flows.items()}
         target = pairs.targets[pairs.owner]
         for name, method in self.random.items():
-            scores[name] = hashed_uniform(method.seed, target, pairs.edges, listed.scores.dtype)
+            scores[name] = hashed_uniform(method.seed, target, pairs.edges, attribution.scores.dtype)
         return ScoredRows(pairs, {name: scores[name] for name in order})
 
 

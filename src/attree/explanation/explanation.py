@@ -139,11 +139,11 @@ class TargetExplanation:
         effect: the drop in the probability when all messages of the node are removed.
         """
         method = self.evaluation.settings[self.method]
-        made = METHODS[self.method].make() if self.method in METHODS else None
-        if isinstance(made, FlowMethod) and method.get("skips", "ignore") != "ignore":
-            made = type(made)(skips=method["skips"])
+        walker = METHODS[self.method].make() if self.method in METHODS else None
+        if isinstance(walker, FlowMethod) and method.get("skips", "ignore") != "ignore":
+            walker = type(walker)(skips=method["skips"])
         protocol = resolve_protocol(self.protocol, self.subject.model)
-        return nodes_of_target(self.subject, self.target, made, protocol, self._node_name)
+        return nodes_of_target(self.subject, self.target, walker, protocol, self._node_name)
 
     def global_pairs(self, k: int = 10) -> GlobalPairs | None:
         """Return the strongest pairs of attention over all nodes beyond the edges, and attention by hop distance.

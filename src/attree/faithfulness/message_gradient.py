@@ -124,19 +124,19 @@ class MessageRun(AttentionRun):
         conv, edges = call.conv, call.edges
         count = messages.shape[conv.node_dim]
         factor = messages.new_ones(count, requires_grad=True)
-        given = plain(call.given_edges)
+        data_edges = plain(call.given_edges)
         adds_loops = bool(getattr(conv, "add_self_loops", False)) or (
-            isinstance(given, Tensor) and given.shape[1] != count
+            isinstance(data_edges, Tensor) and data_edges.shape[1] != count
         )
         change = None
         if isinstance(self._edge_weight, Tensor) and self._edge_weight.shape == (count,):
             weights = given_weights(conv, call.args, call.kwargs)
             for fill in (1.0, 2.0) if getattr(conv, "improved", False) else (1.0,):
                 if change is None:
-                    change = change_of_degrees(edges, self._edge_weight, given, weights, fill)
+                    change = change_of_degrees(edges, self._edge_weight, data_edges, weights, fill)
         is_mean = type(conv.aggr_module) is MeanAggregation and type(conv).aggregate is MessagePassing.aggregate
         normalised: Normalised = "degrees" if change is not None else "mean" if is_mean else "sum"
-        self._message_calls.append(MessageCall(conv, given, edges, factor, normalised, change, adds_loops))
+        self._message_calls.append(MessageCall(conv, data_edges, edges, factor, normalised, change, adds_loops))
         size = [1] * messages.dim()
         size[conv.node_dim] = -1
         return messages * factor.view(size)
@@ -179,7 +179,7 @@ def _effect(protocol: ReductionProtocol, call: MessageCall, gradient: Tensor) ->
 
 
 def change_of_degrees(
-    edges: Tensor, weight: Tensor, given: Any, given_weight: Tensor | None, fill: float = 1.0
+    edges: Tensor, weight: Tensor, data_edges: Any, data_weights: Tensor | None, fill: float = 1.0
 ) -> Tensor | None:
     """Return by how much deleting each edge multiplies all messages into and out of its destination, [edges].
 
@@ -188,22 +188,22 @@ def change_of_degrees(
     Args:
         edges: The edges along which a layer passes messages.
         weight: The weights that it gives them.
-        given: The edges that the layer was called with.
-        given_weight: The weights c that it was called with; None for 1.
+        data_edges: The edges that the layer was called with.
+        data_weights: The weights c that it was called with; None for 1.
         fill: The weight of self-loops that the layer adds.
     """
-    if not isinstance(given, Tensor) or (given_weight is not None and given_weight is weight):
+    if not isinstance(data_edges, Tensor) or (data_weights is not None and data_weights is weight):
         return None
     weight = weight.detach()
-    proper, is_given = edges[0] != edges[1], given[0] != given[1]
+    proper, is_given = edges[0] != edges[1], data_edges[0] != data_edges[1]
     raw = torch.where(proper, 1.0, fill).to(weight.dtype)
-    if given_weight is not None:
-        if int(proper.sum()) != int(is_given.sum()) or given_weight.shape[0] != given.shape[1]:
+    if data_weights is not None:
+        if int(proper.sum()) != int(is_given.sum()) or data_weights.shape[0] != data_edges.shape[1]:
             return None
-        known = given_weight.detach().to(raw.dtype)
+        data_weight = data_weights.detach().to(raw.dtype)
         of_loops = raw.new_full((int(edges.max()) + 1 if edges.numel() else 0,), fill)
-        of_loops[given[0, ~is_given]] = known[~is_given]
-        raw = torch.where(proper, raw, of_loops[edges[0]]).masked_scatter(proper, known[is_given])
+        of_loops[data_edges[0, ~is_given]] = data_weight[~is_given]
+        raw = torch.where(proper, raw, of_loops[edges[0]]).masked_scatter(proper, data_weight[is_given])
     nodes = int(edges.max()) + 1 if edges.numel() else 0
     degree = raw.new_zeros(nodes).index_add_(0, edges[1], raw)
     scale = degree.rsqrt().masked_fill(degree <= 0, 0.0)

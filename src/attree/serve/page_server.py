@@ -151,8 +151,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _is_allowed(self) -> bool:
         """Whether the request comes from this page on this computer. If not, send an error."""
         origin = self.headers.get("Origin")
-        own = self.server.is_own(self.headers.get("Host"))
-        if own and (origin is None or self.server.is_own(origin.removeprefix("http://"))):
+        is_own_host = self.server.is_own(self.headers.get("Host"))
+        if is_own_host and (origin is None or self.server.is_own(origin.removeprefix("http://"))):
             return True
         self.close_connection = True
         self._send(HTTPStatus.FORBIDDEN, {"error": "Only the browser on the same computer can open this page."})

@@ -156,11 +156,11 @@ def _given(data: Data, key: str) -> list[str] | None:
 
     In a batch, the attribute is a list with one list per graph.
     """
-    found = data.get(key)
-    if isinstance(found, list | tuple) and found and all(isinstance(one, list | tuple) for one in found):
-        found = [name for one in found for name in one] if key == "node_names" else found[0]
-    fits = isinstance(found, list | tuple) and len(found) > 0 and all(isinstance(one, str) for one in found)
-    return list(found) if fits and found is not None else None
+    names = data.get(key)
+    if isinstance(names, list | tuple) and names and all(isinstance(part, list | tuple) for part in names):
+        names = [name for part in names for name in part] if key == "node_names" else names[0]
+    fits = isinstance(names, list | tuple) and len(names) > 0 and all(isinstance(name, str) for name in names)
+    return list(names) if fits and names is not None else None
 
 
 def _measured(subject: Subject) -> Tensor | None:
@@ -200,9 +200,9 @@ def _first_nodes(batch: Tensor, num_graphs: int) -> Tensor | None:
 def _node_names(data: Data, subject: Subject, node_types: Sequence[str] | None) -> list[str] | None:
     """Return the names of all nodes: the data's own, or made from node types; None if unknown."""
     nodes = subject.graph.num_nodes
-    given = _given(data, "node_names")
-    if given is not None:
-        return given if len(given) == nodes else None
+    names = _given(data, "node_names")
+    if names is not None:
+        return names if len(names) == nodes else None
     if (types := subject.graph.types) is not None:
         return types.names(torch.arange(nodes))
     x = data.get("x")
@@ -210,8 +210,8 @@ def _node_names(data: Data, subject: Subject, node_types: Sequence[str] | None) 
         return None
     batch = data.get("batch")
     first = torch.zeros(1, dtype=torch.int64) if batch is None else data.ptr.cpu()
-    own = torch.zeros(nodes, dtype=torch.int64) if batch is None else batch.cpu()
-    numbers = (torch.arange(nodes) - first[own]).tolist()
+    graph_of_node = torch.zeros(nodes, dtype=torch.int64) if batch is None else batch.cpu()
+    numbers = (torch.arange(nodes) - first[graph_of_node]).tolist()
     return [f"{node_types[kind]}{number}" for kind, number in zip(x.argmax(1).tolist(), numbers, strict=True)]
 
 
