@@ -80,7 +80,9 @@ def explained_by_user(
         positions = _positions(targets, num_targets, source, seed)
         graph = source.on(positions.tolist(), _device_of(model))
         subject = checked_subject(model, graph, source, reading)
-        expect(subject.level == "graph", "data", "one graph, as the model does not predict graphs", "several graphs")
+        # The network of a run predicts nodes; its module may pool them into graphs.
+        expected = "one graph, as the model does not predict graphs (of a run, `run.module` may)"
+        expect(subject.level == "graph", "data", expected, "several graphs")
         ids = subject.targets()
     labels = source.labels(graph, subject, positions)
     if truth is None and subject.level == "node":
