@@ -167,7 +167,9 @@ def _wrong_type(text: str) -> str | None:
 
 def _required(text: str) -> str | None:
     """Return the message for missing arguments."""
-    match = re.match(r"the following arguments are required: (.*)", text)
+    # Older versions of jsonargparse name the first missing argument only.
+    older = re.search(r'Key "([\w.]+)" is required but not included in config', text)
+    match = older or re.match(r"the following arguments are required: (.*)", text)
     if match is None:
         return None
     missing = [f"`{re.sub(r'^(fit|validate|test|predict)[.]', '', name)}`" for name in match[1].split(", ")]
