@@ -84,9 +84,9 @@ def assert_card_is_right(card: WebElement, model: ExplainedModel, target: int) -
         assert read(pc) == pytest.approx(float(reduction.delta_pc[place]), rel=6e-3, abs=1e-7)
         assert read(ne) == pytest.approx(float(reduction.delta_ne[place]), rel=6e-3, abs=1e-7)
         assert reduction.probability is not None
-        name, _, confidence = after.rpartition(" ")
+        name, share = after.removesuffix(" %").rsplit(" ", 1)
         assert name == class_names[int(reduction.probability[place].argmax())]
-        assert read(confidence) == pytest.approx(float(reduction.probability[place].max()), rel=6e-3)
+        assert float(share.lstrip("<>")) / 100 == pytest.approx(float(reduction.probability[place].max()), abs=0.006)
 
 
 def hover_arrow(page: Chrome, index: int) -> WebElement:

@@ -3,7 +3,7 @@
 /** Parts of the state with a name in the address: [key, default, reader of text]. */
 const PARTS = [
   ["method", null, String], ["beside", "nothing", String], ["protocol", null, String], ["view", "graph", String],
-  ["strongest", 0, Number], ["edge", -1, Number], ["step", -1, Number], ["loops", true, flag], ["apart", false, flag], ["sized", false, flag], ["arcs", false, flag],
+  ["strongest", 0, Number], ["edge", -1, Number], ["step", -1, Number], ["loops", true, flag], ["apart", false, flag], ["sized", false, flag], ["arcs", false, flag], ["columns", false, flag],
   ["scale", "own", String], ["sort", "telling", String], ["show", "all", String], ["find", "", String], ["theme", "", String],
 ];
 

@@ -18,7 +18,11 @@ export class Content {
   constructor(content) {
     Object.assign(this, content);
     this.label = Object.fromEntries(content.methods.map((method) => [method.name, method.label]));
-    this.isLive = typeof content.live === "function";
+  }
+
+  /** Whether what-if questions with several edges have an answer for this target: from a live model, or from the weights on this page. */
+  answers(target) {
+    return typeof this.live === "function" && (this.serves || Boolean(target.inputs));
   }
 
   /** The colour number of a group of nodes; -1 for nodes without a group. */
@@ -54,7 +58,7 @@ export class Content {
 
   /** A target with its arrays. */
   target(position) {
-    if (!this.#targets.has(position)) this.#targets.set(position, this.#unpackTarget(this.targets[position]));
+    if (!this.#targets.has(position)) this.#targets.set(position, { ...this.#unpackTarget(this.targets[position]), place: position });
     return this.#targets.get(position);
   }
 

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { rankOf, size } from "./data.js";
-import { count, number, signed, whole } from "./format.js";
+import { count, number, percent, signed, whole } from "./format.js";
 import { edgeName, known, sentence } from "./what_if.js";
 
 /** The card's content. `tree` is the grown tree, or null; `protocol` is the one that the sentence is about. */
@@ -53,7 +53,7 @@ function effectsTable(content, target, edge) {
         h("td", { class: effect.changed[edge] ? "after changed" : "after" }, afterwards(content, target, effect, edge))]);
   });
   const known = target.predicted !== undefined;
-  const before = known ? [h("small", {}, ` now ${content.className(target.predicted)} ${number(target.confidence, 3)}`)] : [];
+  const before = known ? [h("small", {}, ` now ${content.className(target.predicted)} ${percent(target.confidence)}`)] : [];
   return h("table", {},
     h("caption", {}, "what reducing it does", before),
     h("thead", {}, row("th", "reduced by", content.dropName, ...(content.predictsNumbers ? [] : ["loss of certainty", "prediction then"]))),
@@ -84,10 +84,10 @@ export function nodeCard(content, target, node, values, visible, label) {
 /** The prediction after the reduction, in words, as far as it is known. */
 export function afterwards(content, target, effect, edge) {
   const changed = Boolean(effect.changed[edge]);
-  if (effect.after) return `${content.className(effect.after[edge])} ${number(effect.confidence[edge], 3)}`;
+  if (effect.after) return `${content.className(effect.after[edge])} ${percent(effect.confidence[edge])}`;
   if (target.predicted === undefined) return changed ? "another class" : "the same class";
-  const own = `${content.className(target.predicted)} ${number(Math.max(0, target.confidence - effect.pc[edge]), 3)}`;
-  return changed ? `another class (${own})` : own;
+  const still = `${content.className(target.predicted)} ${percent(Math.max(0, target.confidence - effect.pc[edge]))}`;
+  return changed ? `another class (${still})` : still;
 }
 
 /** The ways from each occurrence of the edge to the root: their attention multiplied, and the sum, which is GAtt. */

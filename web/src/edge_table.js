@@ -8,15 +8,18 @@ import { number, signed, whole } from "./format.js";
 import { edgeName } from "./what_if.js";
 
 const FIRST_ROWS = 50;
+/** Scores below this share of the largest one are rounding. */
+const NOISE = 1e-9;
 
 export class EdgeTable {
   #rows = [];
   #sort = { key: null, down: true };
   #shown = FIRST_ROWS;
   #current = null;
+  #marked = -1;
 
-  /** `choose(edge)` is called with the row that gets the focus, `hover(edge)` with the one under the pointer. */
-  constructor({ choose, hover }) {
+  /** `choose(edge)` is called with the row that gets the focus, `hover(edge)` with the one under the pointer, `ask(state)` for all columns. */
+  constructor({ choose, hover, ask }) {
     this.choose = choose;
     this.head = h("thead");
     this.body = h("tbody", {
@@ -31,18 +34,21 @@ export class EdgeTable {
     this.scroller = h("div", { class: "scroller", role: "region", "aria-label": "Edges", tabindex: 0 },
       h("table", { class: "edges" }, this.caption, this.head, this.body), this.more);
     this.words = h("dl", {});
+    this.all = h("input", { type: "checkbox", change: () => ask({ columns: this.all.checked }) });
     this.element = h("div", { class: "edge-table" }, this.scroller,
-      h("details", { class: "columns" }, h("summary", {}, "What the columns mean"), this.words));
+      h("div", { class: "columns" }, h("label", { class: "check" }, this.all, "all columns"),
+        h("details", {}, h("summary", {}, "What the columns mean"), this.words)));
   }
 
   /** Show the visible edges of a target; without another wish they are sorted by what the picture shows. */
-  show(content, target, visible, method, protocol) {
+  show(content, target, visible, { method, protocol, columns: hasAll }) {
     this.#current = { content, target, visible, method, protocol };
-    this.columns = columns(content, target, method, protocol);
+    this.all.checked = hasAll;
+    this.columns = columns(content, target, method, protocol).filter((column) => hasAll || !column.isMore);
     if (!this.columns.some((column) => column.key === this.#sort.key)) this.#sort = { key: null, down: true };
     this.#shown = FIRST_ROWS;
     this.scroller.scrollTop = 0;
-    const words = [...(target.truth ? ["truth"] : []), ...(protocol ? (content.predictsNumbers ? ["drop"] : ["pc", "ne", "then"]) : []), "method"].map((word) => WORDS[word]);
+    const words = ["method", ...(protocol ? (content.predictsNumbers ? ["drop"] : ["pc", "then", "ne"]) : []), ...(target.truth ? ["truth"] : [])].map((word) => WORDS[word]);
     this.words.replaceChildren(...words.map(([name, meaning]) => h("div", {}, h("dt", {}, name), h("dd", {}, meaning))));
     this.#draw();
   }
@@ -58,6 +64,7 @@ export class EdgeTable {
     this.#rows = [];
     this.body.replaceChildren();
     this.#grow(this.#shown);
+    this.mark(this.#marked, false);
   }
 
   #heading(column, isSorted) {
@@ -101,6 +108,7 @@ export class EdgeTable {
 
   /** Mark the chosen edge's row, and bring it into view. */
   mark(edge, scroll) {
+    this.#marked = edge;
     this.body.querySelector(".chosen")?.classList.remove("chosen");
     if (edge < 0) return;
     const place = this.order.indexOf(edge);
@@ -140,55 +148,54 @@ export class EdgeTable {
   }
 }
 
+/** The columns of the table; those that are `isMore` only stand there if they are asked for. */
 function columns(content, target, method, protocol) {
   const { source, destination } = target;
-  const list = [{
-    key: "edge", title: "edge", class: "name", down: false, hint: "source → destination",
-    text: (edge) => edgeName(target, edge),
-    order: (edge) => target.nodes[source[edge]] * 2 ** 26 + target.nodes[destination[edge]],
-  }];
-  if (content.relations) {
-    list.push({
-      key: "relation", title: "relation", class: "relation", down: false, hint: "the relation that the edge belongs to",
-      text: (edge) => target.relationName(edge), order: (edge) => content.relations.indexOf(target.relationName(edge)),
-    });
-  }
-  if (target.truth) {
-    list.push({
-      key: "truth", title: "true", class: "flag", down: true, hint: "edges that truly explain the target",
-      text: (edge) => (target.truth[edge] ? "true" : ""), order: (edge) => target.truth[edge],
-    });
-  }
+  const effect = target.effects[protocol];
   const score = ({ name, label }) => {
     const values = target.scores[name];
-    const bars = name === method ? strengths(values).of : null;
+    const bars = strengths(values);
     return {
-      key: `score ${name}`, title: label, class: bars ? "number barred" : "number", down: true, hint: `score by ${label}`,
-      text: (edge) => number(values[edge]), order: (edge) => size(values[edge]), sign: (edge) => values[edge],
-      bar: bars && ((edge) => Math.abs(bars[edge])),
+      key: `score ${name}`, title: label, class: name === method ? "number barred" : "number", down: true, hint: `score by ${label}`,
+      text: (edge) => (values[edge] !== 0 && Math.abs(values[edge]) < NOISE * bars.largest ? "≈ 0" : number(values[edge])),
+      order: (edge) => size(values[edge]), sign: (edge) => values[edge],
+      bar: name === method ? (edge) => Math.abs(bars.of[edge]) : null, isMore: name !== method,
     };
   };
-  list.push(...content.methods.filter(({ name }) => name === method).map(score));
-  const effect = target.effects[protocol];
-  if (effect) {
-    list.push(
-      {
-        key: "pc", title: content.dropName, class: "number wrap", down: true,
-        hint: content.predictsNumbers ? "decline of the predicted number" : "ΔPC: decline of the predicted class's probability",
-        text: (edge) => signed(effect.pc[edge]), order: (edge) => size(effect.pc[edge]), sign: (edge) => effect.pc[edge],
-      },
-      ...(content.predictsNumbers ? [] : [{
-        key: "after", title: "prediction then", class: "after", down: true, hint: "prediction after the reduction; changed classes first",
-        text: (edge) => afterwards(content, target, effect, edge), order: (edge) => effect.changed[edge] * 2 + size(effect.pc[edge]),
-      },
-      {
-        key: "ne", title: "loss of certainty", class: "number wrap", down: true, hint: "ΔNE: rise of the entropy",
-        text: (edge) => signed(effect.ne[edge]), order: (edge) => size(effect.ne[edge]),
-      }]),
-    );
-  }
-  list.push(...content.methods.filter(({ name }) => name !== method).map(score));
-  return list;
+  const measured = (key, title, values, hint, isMore) => ({
+    key, title, class: "number wrap", down: true, hint, isMore,
+    text: (edge) => signed(values[edge]), order: (edge) => size(values[edge]), sign: (edge) => (key === "pc" ? values[edge] : 0),
+  });
+  return [
+    {
+      key: "edge", title: "edge", class: "name", down: false, hint: "source → destination",
+      text: (edge) => [h("span", { class: "ends", title: edgeName(target, edge) }, edgeName(target, edge)), about(target, edge)],
+      order: (edge) => target.nodes[source[edge]] * 2 ** 26 + target.nodes[destination[edge]],
+    },
+    score(content.methods.find(({ name }) => name === method)),
+    effect ? measured("pc", content.dropName, effect.pc,
+      content.predictsNumbers ? "decline of the predicted number" : "ΔPC: decline of the predicted class's probability", false) : null,
+    effect && !content.predictsNumbers ? {
+      key: "after", title: "prediction then", class: "after", down: true, hint: "prediction after the reduction; changed classes first",
+      text: (edge) => afterwards(content, target, effect, edge), order: (edge) => effect.changed[edge] * 2 + size(effect.pc[edge]),
+    } : null,
+    effect && !content.predictsNumbers ? measured("ne", "loss of certainty", effect.ne, "ΔNE: rise of the entropy", true) : null,
+    ...content.methods.filter(({ name }) => name !== method).map(score),
+    target.truth ? {
+      key: "truth", title: "true", class: "flag", down: true, hint: "edges that are known to explain the target", isMore: true,
+      text: (edge) => (target.truth[edge] ? "true" : ""), order: (edge) => target.truth[edge],
+    } : null,
+    content.relations ? {
+      key: "relation", title: "relation", class: "relation", down: false, hint: "the relation that the edge belongs to", isMore: true,
+      text: (edge) => target.relationName(edge), order: (edge) => content.relations.indexOf(target.relationName(edge)),
+    } : null,
+  ].filter(Boolean);
+}
+
+/** What else is to be said of an edge, small under its name. */
+function about(target, edge) {
+  const words = [target.relationName(edge), target.truth?.[edge] ? "true explanation" : ""].filter(Boolean);
+  return words.length > 0 ? h("small", {}, words.join(" · ")) : "";
 }
 
 /** Whether a value speaks for or against the prediction; a class of style. */

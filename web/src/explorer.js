@@ -15,7 +15,7 @@ import { outline } from "./shapes.js";
 import { TargetList } from "./target_list.js";
 import { FIRST_NODES, growTree, MOST_NODES, treeScene } from "./tree.js";
 import { Viewport } from "./viewport.js";
-import { strongestSentence, WhatIf } from "./what_if.js";
+import { WhatIf } from "./what_if.js";
 
 const FEW = 90;
 const AT_FIRST = 60;
@@ -37,13 +37,14 @@ export class Explorer {
     // `strongest` 0: all edges of a small neighbourhood, and of a large one as many as can be read.
     this.state = {
       target: 0, method: content.methods[0].name, beside: NONE, protocol: content.protocols[0]?.name ?? "", view: "graph",
-      strongest: 0, edge: -1, node: -1, step: -1, loops: true, apart: false, sized: false, arcs: false, scale: "own", cut: [], ...state,
+      strongest: 0, edge: -1, node: -1, step: -1, loops: true, apart: false, sized: false, arcs: false, columns: false, scale: "own", cut: [], ...state,
     };
     this.viewport = new Viewport();
     const pointed = { hover: (hit, event) => this.#hover(hit, event), choose: (hit, event) => this.#chooseHit(hit, event) };
     this.pictures = [new Picture(this.viewport, pointed), new Picture(this.viewport, pointed)];
     this.table = new EdgeTable({
       choose: (edge) => this.choose(edge, false), hover: (edge) => this.#hover(edge < 0 ? null : { edge, step: -1 }, null),
+      ask: (asked) => this.set(asked),
     });
     this.list = new TargetList(content, (position) => this.set({ target: position }), state, (asked) => {
       Object.assign(this.state, asked);
@@ -55,8 +56,7 @@ export class Explorer {
     this.live = h("div", { class: "hidden-text", "aria-live": "polite" });
     this.heading = h("h2", { class: "target-name" });
     this.about = h("p", { class: "about" });
-    this.note = h("p", { class: "notes left-out", role: "status" });
-    this.says = h("p", { class: "says" });
+    this.note = h("span", { class: "notes", role: "status" });
     this.legend = h("ul", { class: "legend groups", "aria-label": content.groups ? `Colours: ${content.groups.meaning}` : "Colours" });
     this.element = this.#build();
     this.#show();
@@ -84,7 +84,6 @@ export class Explorer {
     files.addEventListener("focusout", (event) => {
       if (!files.contains(event.relatedTarget)) files.open = false;
     });
-    const [main, more] = this.#controls();
     return h("section", { class: "explorer", "aria-label": "Explorer" },
       h("div", { class: "side" }, this.list.element),
       h("div", { class: "middle" },
@@ -92,61 +91,65 @@ export class Explorer {
           tool("‹", "Previous target", () => this.set({ target: this.list.neighbour(-1) })),
           tool("›", "Next target", () => this.set({ target: this.list.neighbour(1) })),
           h("div", {}, this.heading, this.about)),
-        this.stage,
-        this.says,
-        this.legend,
-        main,
-        h("div", { class: "tools" },
+        h("div", { class: "frame" }, this.stage, h("div", { class: "zoom" },
           tool("+", "Zoom in", () => this.viewport.zoom(1.4)),
           tool("−", "Zoom out", () => this.viewport.zoom(1 / 1.4)),
-          tool("Fit", "Fit the picture", () => this.viewport.fit()),
-          files,
-          this.link ? this.#linkButton() : null,
-          this.note, this.all),
-        more),
-      h("div", { class: "wide" }, this.table.element, h("div", { class: "cards" }, this.card, this.whatIf.element)),
+          tool("Fit", "Fit the picture", () => this.viewport.fit()))),
+        this.whatIf.element,
+        this.legend,
+        h("p", { class: "left-out" }, this.note, this.all),
+        this.#fields(),
+        h("div", { class: "controls" }, this.#views(), files, this.link ? this.#linkButton() : null),
+        this.#filters()),
+      h("div", { class: "wide" }, this.table.element, this.card),
       this.tooltip, this.live);
   }
 
-  #controls() {
+  /** What the picture shows: the method, what it is compared with, and how edges are reduced. */
+  #fields() {
     const { content, state } = this;
-    const field = (control, word, extra) => h("div", { class: "with-term" }, control.element, term(word, extra));
     const methods = content.methods.map(({ name, label }) => [name, label]);
     const effect = content.protocols.length > 0 ? [["what really happens", [[EFFECT, content.dropName]]]] : [];
-    const method = select("Method", methods, state.method, (chosen) => this.set({ method: chosen }));
-    const beside = select("Compare with", [[NONE, "nothing"], ["scores", methods], ...effect], state.beside, (chosen) => this.set({ beside: chosen }));
-    const fields = [field(method, "method"), field(beside, "compare")];
-    this.besideControl = beside.control;
-    if (content.protocols.length > 0) {
-      const options = content.protocols.map(({ name }) => [name, name]);
-      const protocol = select("Reduce an edge by", options, state.protocol, (chosen) => this.set({ protocol: chosen }));
-      const meanings = content.protocols.filter(({ meaning }) => meaning).map(({ name, meaning }) => `${name}: ${meaning}`);
-      fields.push(field(protocol, "protocol", meanings));
-    }
+    const beside = [[NONE, "nothing"], ["scores", methods], ...effect];
+    const field = (label, options, key, word, extra) => {
+      const { element, control } = select(label, options, state[key], (value) => this.set({ [key]: value }));
+      if (key === "beside") this.besideControl = control;
+      return h("div", { class: "with-term" }, element, term(word, extra));
+    };
+    const meanings = content.protocols.filter(({ meaning }) => meaning).map(({ name, meaning }) => `${name}: ${meaning}`);
+    return h("div", { class: "controls" },
+      field("Method", methods, "method", "method"),
+      field("Compare with", beside, "beside", "compare"),
+      content.protocols.length > 0 ? field("Reduce an edge by", content.protocols.map(({ name }) => [name, name]), "protocol", "protocol", meanings) : null);
+  }
+
+  #views() {
+    const { content } = this;
     this.views = {};
     const view = (name, text) => (this.views[name] = h("button", { type: "button", click: () => this.set({ view: name, step: -1 }) }, text));
     const hasTree = content.targets.some((target) => target.layers);
     const switcher = h("div", { class: "switch", role: "group", "aria-label": "View" },
       view("graph", content.kind === "graph" ? "Graph" : "Neighbourhood"), hasTree ? view("tree", "Computation tree") : null);
+    return h("div", { class: "view" }, switcher, hasTree ? term("tree") : null);
+  }
+
+  /** What of the picture is drawn. */
+  #filters() {
+    const { content, state } = this;
     this.filter = h("input", { type: "range", min: 0, max: 1000, step: 1, input: () => this.#filtered() });
     this.filterText = h("output", {});
-    const check = (key, text) => {
-      const box = h("input", { type: "checkbox", change: () => this.set({ [key]: box.checked }) });
-      box.checked = state[key] === true || state[key] === "shared";
+    const check = (key, text, [off, on] = [false, true]) => {
+      const box = h("input", { type: "checkbox", change: () => this.set({ [key]: box.checked ? on : off }) });
+      box.checked = state[key] === on;
       return h("label", { class: "check" }, box, text);
     };
-    const shared = h("input", { type: "checkbox", change: () => this.set({ scale: shared.checked ? "shared" : "own" }) });
-    shared.checked = state.scale === "shared";
-    this.sharedCheck = h("label", { class: "check" }, shared, "one scale for both");
-    const everywhere = [
-      ...(content.targets.some((target) => target.nodeScores) ? [check("sized", `nodes by ${content.nodeMethod ?? "score"}`)] : []),
-      ...(content.targets.some((target) => target.arcs) ? [check("arcs", "attention over all nodes")] : []),
-    ];
-    const [shownMethod, besides, ...protocol] = fields;
-    return [h("div", { class: "controls" }, h("div", { class: "with-term" }, switcher, hasTree ? term("tree") : null), shownMethod, protocol),
-      h("div", { class: "controls" }, besides,
+    this.sharedCheck = check("scale", "one scale for both", ["own", "shared"]);
+    return h("div", { class: "controls" },
       h("label", { class: "field filter" }, h("span", {}, "Strongest edges "), this.filterText, this.filter),
-      h("div", { class: "checks" }, check("loops", "self-loops"), check("apart", "unconnected nodes"), ...everywhere, this.sharedCheck))];
+      h("div", { class: "checks" }, check("loops", "self-loops"), check("apart", "unconnected nodes"),
+        content.targets.some((target) => target.nodeScores) ? check("sized", `nodes by ${content.nodeMethod ?? "score"}`) : null,
+        content.targets.some((target) => target.arcs) ? check("arcs", "attention over all nodes") : null,
+        this.sharedCheck));
   }
 
   #linkButton() {
@@ -175,7 +178,7 @@ export class Explorer {
   /** Take an edge out of the graph, or put it back; without a model one edge at a time. */
   cut(edge) {
     const { cut } = this.state;
-    const others = this.content.isLive ? cut : [];
+    const others = this.content.answers(this.target) ? cut : [];
     this.set({ cut: cut.includes(edge) ? cut.filter((one) => one !== edge) : [...others, edge] });
   }
 
@@ -191,8 +194,6 @@ export class Explorer {
     this.#tree = state.view === "tree" ? growTree(target, state.strongest === Infinity ? MOST_NODES : FIRST_NODES) : null;
     this.heading.textContent = `${content.noun} ${content.targetName(target)}`;
     this.about.replaceChildren(...this.#describe());
-    this.says.textContent = strongestSentence(content, target, state.protocol);
-    this.says.hidden = !this.says.textContent;
     for (const [name, button] of Object.entries(this.views)) button.setAttribute("aria-pressed", String(name === state.view));
     this.filter.disabled = this.besideControl.disabled = Boolean(this.#tree);
     this.sharedCheck.hidden = this.#panels().length < 2;
@@ -201,7 +202,7 @@ export class Explorer {
     this.list.mark(state.target);
     this.#draw();
     this.#list();
-    this.whatIf.show(target, state.target, state.cut, state.protocol);
+    this.whatIf.show(target, state.cut, state.protocol);
   }
 
   #resized() {
@@ -268,7 +269,7 @@ export class Explorer {
 
   #list() {
     const { content, state, target } = this;
-    this.table.show(content, target, this.#visible, state.method, state.protocol);
+    this.table.show(content, target, this.#visible, state);
     this.table.mark(state.edge, true);
   }
 

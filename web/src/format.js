@@ -30,9 +30,9 @@ export function percent(share) {
   const value = share * 100;
   const [low, high] = [Math.min(value, 100 - value), Math.abs(value)];
   const digits = low >= 1 || value === 0 || value === 100 ? 0 : low >= 0.1 ? 1 : 2;
-  if (high < 0.005) return share > 0 ? "<0.01 %" : "0 %";
-  if (value > 99.995 && value < 100) return ">99.99 %";
-  return `${value.toFixed(digits)} %`;
+  if (high < 0.005) return share > 0 ? "<0.01\u00a0%" : "0\u00a0%";
+  if (value > 99.995 && value < 100) return ">99.99\u00a0%";
+  return `${value.toFixed(digits)}\u00a0%`;
 }
 
 /** A whole number with separators. */

@@ -46,9 +46,8 @@ export function mount(root, document_, asked = "", changed = () => {}, link = nu
     explorer.recolor(palette(theme));
   }
 
-  const noun = content.noun.toLowerCase();
-  const where = content.kind === "graph" ? "in it" : "around it";
-  const about = `${count(content.numTargets, noun)}, ${count(content.numPairs, "pair")} of a ${noun} and an edge ${where}`;
+  const them = content.numTargets === 1 ? "it" : "them";
+  const about = `${count(content.numTargets, content.noun.toLowerCase())} explained, ${count(content.numPairs, "edge")} ${content.kind === "graph" ? "in" : "around"} ${them}`;
   root.classList.add("attree");
   root.replaceChildren(
     h("header", {}, h("div", {}, h("h1", {}, content.title), h("p", { class: "about" }, about)), themeButton),
@@ -67,14 +66,18 @@ function mountPage(content) {
   mount(document.getElementById("attree"), content, location.hash.slice(1), keep, () => location.href);
 }
 
+/** A question about a target of the page, in the numbers of whoever holds the model. */
+const question = (target, cut, protocol) => ({ target: target.position, edges: cut.map((edge) => target.edges[edge]), protocol });
+
 /** What a live page asks the server of its model. */
-async function askServer(target, edges, protocol) {
-  const answer = await fetch("what_if", {
-    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ target, edges, protocol }),
+async function askServer(...about) {
+  const request = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(question(...about)) };
+  const answer = await fetch("what_if", request).catch(() => {
+    throw new Error("The network does not answer: attree serve has stopped. Start it again and reload this page.");
   });
-  const told = await answer.json();
-  if (!answer.ok) throw new Error(told.error);
-  return told;
+  const content = await answer.json().catch(() => ({ error: `The network does not answer (${answer.status}). Try again.` }));
+  if (!answer.ok) throw new Error(content.error);
+  return content;
 }
 
 const embedded = document.getElementById("attree-data");
@@ -92,9 +95,9 @@ function askKernel(model) {
     waiting.delete(message.number);
     if (done) message.error ? failed(new Error(message.error)) : done(message);
   });
-  return (target, edges, protocol) => new Promise((done, failed) => {
+  return (...about) => new Promise((done, failed) => {
     waiting.set(++asked, [done, failed]);
-    model.send({ number: asked, target, edges, protocol });
+    model.send({ number: asked, ...question(...about) });
   });
 }
 

@@ -1,4 +1,5 @@
-// What if some edges were not there? One edge is known exactly; several at once are computed by the model, where there is one.
+// What if some edges were not there? One sentence under the picture. The effect of one edge was measured; several at once are computed by
+// the network: by a server or a kernel that holds it, or by this page where it carries the weights.
 
 import { h } from "./dom.js";
 import { term } from "./glossary.js";
@@ -11,40 +12,35 @@ export class WhatIf {
   #answers = new Map();
 
   /** `toggle(edge)` takes an edge out or puts it back, `clear()` puts all back. */
-  constructor(content, { toggle, clear, show }) {
+  constructor(content, { toggle, clear }) {
     this.content = content;
     this.toggle = toggle;
     this.clear = clear;
-    this.show_ = show;
-    this.body = h("div", { class: "answer", role: "status" });
-    this.element = h("section", { class: "card what-if", "aria-label": "What if" });
+    this.element = h("section", { class: "what-if", "aria-label": "What if" });
   }
 
-  /** Say what the prediction is without the edges of `cut`. */
-  async show(target, position, cut, protocol) {
+  /** Say what the prediction is without the edges of `cut`; while there are none, which edge matters most. */
+  async show(target, cut, protocol) {
     const { content } = this;
-    this.element.hidden = content.protocols.length === 0 && !content.isLive;
-    if (this.element.hidden) return;
-    const clear = h("button", { type: "button", click: this.clear }, "Put all back");
-    const chips = cut.map((edge) => h("li", {},
-      h("button", { type: "button", class: "chip", "aria-label": `Put ${edgeName(target, edge)} back`, click: () => this.toggle(edge) },
-        edgeName(target, edge), h("span", { "aria-hidden": "true" }, " ×"))));
-    const hint = content.isLive
-      ? "Choose edges and take them out, as many as you like: the network itself answers."
-      : "Choose an edge and take it out. Several at once need the network: attree serve.";
-    this.element.replaceChildren(
-      h("h3", {}, "What if?", term("whatif")),
-      cut.length > 0 ? h("ul", { class: "chips" }, chips, cut.length > 1 ? h("li", {}, clear) : null) : h("p", { class: "notes" }, hint),
-      this.body);
-    this.body.replaceChildren();
-    if (cut.length === 0) return;
     const asked = ++this.#asked;
+    this.element.hidden = content.protocols.length === 0;
+    if (this.element.hidden) return;
+    const body = h("div", { class: "answer", role: "status" });
+    if (cut.length === 0) {
+      this.element.replaceChildren(body, h("p", { class: "notes" }, this.#hint(target), term("whatif")));
+      body.replaceChildren(...this.#strongest(target, protocol));
+      return;
+    }
+    const back = (edge) => h("button", { type: "button", class: "chip", "aria-label": `Put ${edgeName(target, edge)} back`, click: () => this.toggle(edge) },
+      edgeName(target, edge), h("span", { "aria-hidden": "true" }, " ×"));
+    this.element.replaceChildren(body, h("ul", { class: "chips", "aria-label": "Edges taken out" }, cut.map((edge) => h("li", {}, back(edge))),
+      cut.length > 1 ? h("li", {}, h("button", { type: "button", click: this.clear }, "Put all back")) : null));
     let answer = known(content, target, cut, protocol);
-    if (content.isLive) {
-      const key = `${position} ${protocol} ${cut.toSorted ? cut.toSorted((a, b) => a - b) : [...cut].sort((a, b) => a - b)}`;
+    if (content.answers(target)) {
+      const key = JSON.stringify([target.place, protocol, [...cut].sort((a, b) => a - b)]);
       if (!this.#answers.has(key)) {
-        this.body.replaceChildren(h("p", { class: "notes" }, "asking the network …"));
-        this.#answers.set(key, content.live(target.position, cut.map((edge) => target.edges[edge]), protocol));
+        body.replaceChildren(h("p", { class: "notes" }, "asking the network …"));
+        this.#answers.set(key, content.live(target, cut, protocol));
       }
       try {
         answer = await this.#answers.get(key);
@@ -54,16 +50,24 @@ export class WhatIf {
       }
     }
     if (asked !== this.#asked) return; // the reader has asked for something else meanwhile
-    this.body.replaceChildren(...this.#told(target, cut, protocol, answer));
+    if (answer.error) return body.replaceChildren(h("p", { class: "wrong" }, answer.error));
+    body.replaceChildren(h("p", { class: "sentence" }, sentence(content, target, cut, protocol, answer)),
+      answer.now && answer.then ? this.#classes(answer) : "");
   }
 
-  #told(target, cut, protocol, answer) {
+  #hint(target) {
     const { content } = this;
-    if (!answer) return [h("p", { class: "notes" }, "This page does not know it.")];
-    if (answer.error) return [h("p", { class: "wrong" }, answer.error)];
-    const parts = [h("p", { class: "sentence" }, sentence(content, target, cut, protocol, answer))];
-    if (answer.now && answer.then) parts.push(this.#classes(answer));
-    return parts;
+    if (!content.answers(target)) return `Click an edge and take it out. Several at once: attree serve. ${content.withoutNetwork ?? ""}`;
+    return `Click edges and take them out, as many as you like: ${content.serves ? "the network itself answers" : "this page holds the network's weights and computes the answer"}.`;
+  }
+
+  /** The edge with the largest effect. */
+  #strongest(target, protocol) {
+    const effects = target.effects[protocol].pc;
+    const largest = effects.reduce((best, effect, edge) => (Math.abs(effect) > Math.abs(effects[best]) ? edge : best), 0);
+    if (!effects[largest]) return [h("p", { class: "sentence" }, `No single edge changes this prediction${reducedBy(protocol)}.`)];
+    return [h("p", { class: "sentence" }, sentence(this.content, target, [largest], protocol, known(this.content, target, [largest], protocol)), " ",
+      h("button", { type: "button", "aria-label": `Take ${edgeName(target, largest)} out`, click: () => this.toggle(largest) }, "Take it out"))];
   }
 
   /** Now and then of the classes that matter, as bars. */
@@ -76,16 +80,20 @@ export class WhatIf {
     };
     return h("table", { class: "classes" },
       h("thead", {}, h("tr", {}, ["class", "now", "then"].map((title) => h("th", { scope: "col" }, title)))),
-      h("tbody", {}, order.map((own) => h("tr", { "data-class": own }, h("th", { scope: "row" }, this.content.className(own)), bar(now[own], "now"), bar(then[own], "then")))));
+      h("tbody", {}, order.map((place) => h("tr", { "data-class": place },
+        h("th", { scope: "row" }, this.content.className(place)), bar(now[place], "now"), bar(then[place], "then")))));
   }
 }
 
 export const edgeName = (target, edge) => `${isolated(target.names[target.source[edge]])} → ${isolated(target.names[target.destination[edge]])}`;
 
+/** An edge is left out where it is deleted; what else is done to it is named. */
+const reducedBy = (protocol) => (protocol === "removal" ? "" : ` (reduced by ${protocol})`);
+
 /** What a page knows by itself: the exact effect of one edge. */
 export function known(content, target, cut, protocol) {
-  const effect = cut.length === 1 ? target.effects[protocol] : null;
-  if (!effect) return null;
+  const effect = target.effects[protocol];
+  if (cut.length !== 1) return { error: "This page does not know it." };
   const [edge] = cut;
   const changed = Boolean(effect.changed[edge]);
   const answer = { changed, drop: effect.pc[edge] };
@@ -98,27 +106,18 @@ export function known(content, target, cut, protocol) {
 
 /** One sentence: what the network predicts now, and what without the edges. */
 export function sentence(content, target, cut, protocol, answer) {
-  const without = `Without ${cut.length === 1 ? edgeName(target, cut[0]) : `these ${cut.length} edges`} (reduced by ${protocol})`;
+  const without = `Without ${cut.length === 1 ? edgeName(target, cut[0]) : `these ${cut.length} edges`}${reducedBy(protocol)}`;
   const now = target.predicted === undefined ? "" : `The network predicts ${content.className(target.predicted)} (${percent(target.confidence)}). `;
   if (answer.value !== undefined) return `The network predicts ${number(answer.value[0])}. ${without} it would predict ${number(answer.value[1])}.`;
-  if (content.predictsNumbers) return `${without} the predicted number ${answer.drop < 0 ? "rises" : "falls"} by ${number(Math.abs(answer.drop), 3)}.`;
-  const own = answer.then ? answer.then.indexOf(Math.max(...answer.then)) : answer.class;
-  const share = answer.then ? answer.then[own] : answer.share;
-  const changed = answer.then ? own !== answer.now.indexOf(Math.max(...answer.now)) : answer.changed;
-  if (own === undefined) {
-    const rest = target.predicted === undefined
-      ? `the confidence ${answer.drop < 0 ? "rises" : "falls"} by ${number(Math.abs(answer.drop), 2)}`
+  const moves = (drop) => `${drop < 0 ? "rises" : "falls"} by ${number(Math.abs(drop), 3)}`;
+  if (content.predictsNumbers) return `${without} the predicted number ${moves(answer.drop)}.`;
+  const after = answer.then ? answer.then.indexOf(Math.max(...answer.then)) : answer.class;
+  const share = answer.then ? answer.then[after] : answer.share;
+  const changed = answer.then ? after !== answer.now.indexOf(Math.max(...answer.now)) : answer.changed;
+  if (after === undefined) {
+    const then = target.predicted === undefined ? `the confidence ${moves(answer.drop)}`
       : `${content.className(target.predicted)} has ${percent(Math.max(0, target.confidence - answer.drop))} then`;
-    return `${now}${without} it would ${changed ? "say something else" : "say the same"}; ${rest}.`;
+    return `${now}${without} it would predict ${changed ? "another class" : "the same"}; ${then}.`;
   }
-  return `${now}${without} it would ${changed ? `predict ${content.className(own)}` : "still predict the same"} (${percent(share)}).`;
-}
-
-/** One sentence: what the network predicts without the edge with the largest effect; empty if effects are unknown or 0. */
-export function strongestSentence(content, target, protocol) {
-  const effects = Array.from(target.effects[protocol]?.pc ?? []);
-  const largest = effects.reduce((best, effect, edge) => (Math.abs(effect) > Math.abs(effects[best]) ? edge : best), 0);
-  if (effects.length === 0) return "";
-  if (!effects[largest]) return `No single edge changes this prediction (reduced by ${protocol}).`;
-  return sentence(content, target, [largest], protocol, known(content, target, [largest], protocol));
+  return `${now}${without} it would ${changed ? `predict ${content.className(after)}` : "still predict the same"} (${percent(share)}).`;
 }

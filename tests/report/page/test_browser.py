@@ -113,7 +113,7 @@ def test_a_click_keeps_the_edge_and_marks_its_row(page: Chrome, model: Explained
     card = one(page, ".docked")
     assert card.is_displayed()
     assert_card_is_right(card, model, target=7)
-    assert one(page, ".edges .chosen th").text == card.find_element(By.TAG_NAME, "h3").text
+    assert one(page, ".edges .chosen th .ends").text == card.find_element(By.TAG_NAME, "h3").text
     card.find_element(By.CLASS_NAME, "close").click()
     assert not card.is_displayed()
 
@@ -130,11 +130,12 @@ def test_methods_and_protocols_change_picture_and_table(page: Chrome, model: Exp
     for protocol, reduction in model.evaluation.reductions.items():
         field(page, "Reduce an edge by").select_by_visible_text(protocol)
         order = model.evaluation.pair_scores["gatt"][own].sort(descending=True, stable=True).indices
-        assert column(page, 3) == pytest.approx(reduction.delta_pc[own][order].tolist(), rel=6e-3, abs=1e-7)
+        assert column(page, 2) == pytest.approx(reduction.delta_pc[own][order].tolist(), rel=6e-3, abs=1e-7)
 
 
 @pytest.mark.parametrize("key", ["score gatt", "score avgatt", "pc", "ne"])
 def test_the_table_sorts_by_any_column(page: Chrome, key: str) -> None:
+    page.find_element(By.XPATH, "//label[text()='all columns']/input").click()
     columns = [
         button.get_attribute("data-key") for button in page.find_elements(By.CSS_SELECTOR, ".edges thead button")
     ]
@@ -163,7 +164,7 @@ def test_an_edge_against_the_prediction_counts_by_its_size_and_has_its_own_colou
         signs.add(effect > 0)
         path = attree.explain(model, data, 0).page(folder / f"sign_{seed}.html")
         page.get(path.as_uri())
-        assert texts(page, ".edges tbody tr:first-child th") == [f"{source} → {destination}"]
+        assert texts(page, ".edges tbody tr:first-child th .ends") == [f"{source} → {destination}"]
         cell = one(page, ".edges tbody tr:first-child td.barred")
         assert read(cell.text) == pytest.approx(effect, rel=1e-3)
         assert ("against" in (cell.get_attribute("class") or "")) == (effect < 0)

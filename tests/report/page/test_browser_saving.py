@@ -82,7 +82,7 @@ def test_the_whole_state_is_in_the_copied_link(page: Chrome, model: ExplainedMod
         label.text: label.find_element(By.TAG_NAME, "input").is_selected()
         for label in page.find_elements(By.CSS_SELECTOR, ".check")
     }
-    by_default = {"nodes by GAtt": False}
+    by_default = {"nodes by GAtt": False, "all columns": False}
     assert ticked == by_default | {"self-loops": False, "unconnected nodes": True, "one scale for both": True}
     assert texts(page, "[role=option] .name") == ["n7", "n11"]
     assert one(page, ".docked h3").text == chosen

@@ -94,6 +94,19 @@ def test_the_summary_is_cut_at_no_width(page: Chrome, width: int) -> None:
     ]
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_table_of_edges_fits_until_all_columns_are_asked_for(page: Chrome, width: int) -> None:
+    set_screen(page, width, 900)
+    scroller = one(page, ".edge-table .scroller")
+    room = "return arguments[0].scrollWidth - arguments[0].clientWidth"
+    assert page.execute_script(room, scroller) <= 0
+    assert texts(page, ".edges thead button")[0] == "edge"
+    few = len(texts(page, ".edges thead button"))
+    page.find_element(By.XPATH, "//label[text()='all columns']/input").click()
+    assert len(texts(page, ".edges thead button")) > few
+    assert page.execute_script(room, scroller) > 0
+
+
 def test_words_are_explained_by_touch_and_keyboard(page: Chrome) -> None:
     terms = page.find_elements(By.CSS_SELECTOR, "details.term")
     assert len(terms) >= 5
@@ -117,6 +130,7 @@ def test_words_are_explained_by_touch_and_keyboard(page: Chrome) -> None:
 
 def test_the_first_column_of_the_table_stays(page: Chrome) -> None:
     set_screen(page, 390, 800)
+    page.find_element(By.XPATH, "//label[text()='all columns']/input").click()
     scroller = one(page, ".edge-table .scroller")
     left = "return document.querySelector('.edges tbody th').getBoundingClientRect().left"
     before = page.execute_script(left)
@@ -172,7 +186,7 @@ def test_the_first_screen_has_the_headline_the_picture_and_its_sentence(
 ) -> None:
     set_screen(page, width, height)
     bottom = "return arguments[0].getBoundingClientRect().bottom"
-    for selector in (".verdict p", ".stage", *([".says"] if width > 600 else [])):
+    for selector in (".verdict p", ".stage", *([".what-if .sentence"] if width > 600 else [])):
         assert page.execute_script(bottom, one(page, selector)) <= height
     assert one(page, ".verdict p").text == model.evaluation.verdict.headline.splitlines()[0].replace("`", "")
     places = [page.execute_script(bottom, one(page, selector)) for selector in (".verdict", ".stage", ".headline")]
@@ -193,7 +207,9 @@ def test_the_sentence_under_the_picture_names_the_edge_that_matters_most(page: C
     press(page, "›")
     while one(page, ".target-name").text != "Node n7":
         press(page, "›")
-    assert f"Without {source} → {destination} (reduced by {protocol})" in one(page, ".says").text
+    assert f"Without {source} → {destination} (reduced by {protocol})" in one(page, ".what-if .sentence").text
+    press(page, "Take it out")
+    assert texts(page, ".chip") == [f"{source} → {destination} ×"]
 
 
 def test_black_and_grey_methods_differ_in_the_dark(page: Chrome) -> None:

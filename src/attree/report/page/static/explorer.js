@@ -13,6 +13,7 @@ var PARTS = [
   ["apart", false, flag],
   ["sized", false, flag],
   ["arcs", false, flag],
+  ["columns", false, flag],
   ["scale", "own", String],
   ["sort", "telling", String],
   ["show", "all", String],
@@ -106,9 +107,9 @@ function percent(share) {
   const value = share * 100;
   const [low, high] = [Math.min(value, 100 - value), Math.abs(value)];
   const digits = low >= 1 || value === 0 || value === 100 ? 0 : low >= 0.1 ? 1 : 2;
-  if (high < 5e-3) return share > 0 ? "<0.01 %" : "0 %";
-  if (value > 99.995 && value < 100) return ">99.99 %";
-  return `${value.toFixed(digits)} %`;
+  if (high < 5e-3) return share > 0 ? "<0.01 %" : "0 %";
+  if (value > 99.995 && value < 100) return ">99.99 %";
+  return `${value.toFixed(digits)} %`;
 }
 function whole(value) {
   return Math.round(value).toLocaleString("en");
@@ -343,7 +344,10 @@ var Content = class {
   constructor(content) {
     Object.assign(this, content);
     this.label = Object.fromEntries(content.methods.map((method) => [method.name, method.label]));
-    this.isLive = typeof content.live === "function";
+  }
+  /** Whether what-if questions with several edges have an answer for this target: from a live model, or from the weights on this page. */
+  answers(target) {
+    return typeof this.live === "function" && (this.serves || Boolean(target.inputs));
   }
   /** The colour number of a group of nodes; -1 for nodes without a group. */
   groupRank(group) {
@@ -372,7 +376,7 @@ var Content = class {
   }
   /** A target with its arrays. */
   target(position) {
-    if (!this.#targets.has(position)) this.#targets.set(position, this.#unpackTarget(this.targets[position]));
+    if (!this.#targets.has(position)) this.#targets.set(position, { ...this.#unpackTarget(this.targets[position]), place: position });
     return this.#targets.get(position);
   }
   #unpackTarget(raw) {
@@ -538,45 +542,42 @@ var WhatIf = class {
   #asked = 0;
   #answers = /* @__PURE__ */ new Map();
   /** `toggle(edge)` takes an edge out or puts it back, `clear()` puts all back. */
-  constructor(content, { toggle, clear, show }) {
+  constructor(content, { toggle, clear }) {
     this.content = content;
     this.toggle = toggle;
     this.clear = clear;
-    this.show_ = show;
-    this.body = h("div", { class: "answer", role: "status" });
-    this.element = h("section", { class: "card what-if", "aria-label": "What if" });
+    this.element = h("section", { class: "what-if", "aria-label": "What if" });
   }
-  /** Say what the prediction is without the edges of `cut`. */
-  async show(target, position, cut, protocol) {
+  /** Say what the prediction is without the edges of `cut`; while there are none, which edge matters most. */
+  async show(target, cut, protocol) {
     const { content } = this;
-    this.element.hidden = content.protocols.length === 0 && !content.isLive;
-    if (this.element.hidden) return;
-    const clear = h("button", { type: "button", click: this.clear }, "Put all back");
-    const chips = cut.map((edge) => h(
-      "li",
-      {},
-      h(
-        "button",
-        { type: "button", class: "chip", "aria-label": `Put ${edgeName(target, edge)} back`, click: () => this.toggle(edge) },
-        edgeName(target, edge),
-        h("span", { "aria-hidden": "true" }, " ×")
-      )
-    ));
-    const hint = content.isLive ? "Choose edges and take them out, as many as you like: the network itself answers." : "Choose an edge and take it out. Several at once need the network: attree serve.";
-    this.element.replaceChildren(
-      h("h3", {}, "What if?", term("whatif")),
-      cut.length > 0 ? h("ul", { class: "chips" }, chips, cut.length > 1 ? h("li", {}, clear) : null) : h("p", { class: "notes" }, hint),
-      this.body
-    );
-    this.body.replaceChildren();
-    if (cut.length === 0) return;
     const asked = ++this.#asked;
+    this.element.hidden = content.protocols.length === 0;
+    if (this.element.hidden) return;
+    const body = h("div", { class: "answer", role: "status" });
+    if (cut.length === 0) {
+      this.element.replaceChildren(body, h("p", { class: "notes" }, this.#hint(target), term("whatif")));
+      body.replaceChildren(...this.#strongest(target, protocol));
+      return;
+    }
+    const back = (edge) => h(
+      "button",
+      { type: "button", class: "chip", "aria-label": `Put ${edgeName(target, edge)} back`, click: () => this.toggle(edge) },
+      edgeName(target, edge),
+      h("span", { "aria-hidden": "true" }, " ×")
+    );
+    this.element.replaceChildren(body, h(
+      "ul",
+      { class: "chips", "aria-label": "Edges taken out" },
+      cut.map((edge) => h("li", {}, back(edge))),
+      cut.length > 1 ? h("li", {}, h("button", { type: "button", click: this.clear }, "Put all back")) : null
+    ));
     let answer = known(content, target, cut, protocol);
-    if (content.isLive) {
-      const key = `${position} ${protocol} ${cut.toSorted ? cut.toSorted((a, b) => a - b) : [...cut].sort((a, b) => a - b)}`;
+    if (content.answers(target)) {
+      const key = JSON.stringify([target.place, protocol, [...cut].sort((a, b) => a - b)]);
       if (!this.#answers.has(key)) {
-        this.body.replaceChildren(h("p", { class: "notes" }, "asking the network …"));
-        this.#answers.set(key, content.live(target.position, cut.map((edge) => target.edges[edge]), protocol));
+        body.replaceChildren(h("p", { class: "notes" }, "asking the network …"));
+        this.#answers.set(key, content.live(target, cut, protocol));
       }
       try {
         answer = await this.#answers.get(key);
@@ -586,15 +587,29 @@ var WhatIf = class {
       }
     }
     if (asked !== this.#asked) return;
-    this.body.replaceChildren(...this.#told(target, cut, protocol, answer));
+    if (answer.error) return body.replaceChildren(h("p", { class: "wrong" }, answer.error));
+    body.replaceChildren(
+      h("p", { class: "sentence" }, sentence(content, target, cut, protocol, answer)),
+      answer.now && answer.then ? this.#classes(answer) : ""
+    );
   }
-  #told(target, cut, protocol, answer) {
+  #hint(target) {
     const { content } = this;
-    if (!answer) return [h("p", { class: "notes" }, "This page does not know it.")];
-    if (answer.error) return [h("p", { class: "wrong" }, answer.error)];
-    const parts = [h("p", { class: "sentence" }, sentence(content, target, cut, protocol, answer))];
-    if (answer.now && answer.then) parts.push(this.#classes(answer));
-    return parts;
+    if (!content.answers(target)) return `Click an edge and take it out. Several at once: attree serve. ${content.withoutNetwork ?? ""}`;
+    return `Click edges and take them out, as many as you like: ${content.serves ? "the network itself answers" : "this page holds the network's weights and computes the answer"}.`;
+  }
+  /** The edge with the largest effect. */
+  #strongest(target, protocol) {
+    const effects = target.effects[protocol].pc;
+    const largest = effects.reduce((best, effect, edge) => Math.abs(effect) > Math.abs(effects[best]) ? edge : best, 0);
+    if (!effects[largest]) return [h("p", { class: "sentence" }, `No single edge changes this prediction${reducedBy(protocol)}.`)];
+    return [h(
+      "p",
+      { class: "sentence" },
+      sentence(this.content, target, [largest], protocol, known(this.content, target, [largest], protocol)),
+      " ",
+      h("button", { type: "button", "aria-label": `Take ${edgeName(target, largest)} out`, click: () => this.toggle(largest) }, "Take it out")
+    )];
   }
   /** Now and then of the classes that matter, as bars. */
   #classes({ now, then }) {
@@ -608,14 +623,21 @@ var WhatIf = class {
       "table",
       { class: "classes" },
       h("thead", {}, h("tr", {}, ["class", "now", "then"].map((title) => h("th", { scope: "col" }, title)))),
-      h("tbody", {}, order.map((own) => h("tr", { "data-class": own }, h("th", { scope: "row" }, this.content.className(own)), bar(now[own], "now"), bar(then[own], "then"))))
+      h("tbody", {}, order.map((place2) => h(
+        "tr",
+        { "data-class": place2 },
+        h("th", { scope: "row" }, this.content.className(place2)),
+        bar(now[place2], "now"),
+        bar(then[place2], "then")
+      )))
     );
   }
 };
 var edgeName = (target, edge) => `${isolated(target.names[target.source[edge]])} → ${isolated(target.names[target.destination[edge]])}`;
+var reducedBy = (protocol) => protocol === "removal" ? "" : ` (reduced by ${protocol})`;
 function known(content, target, cut, protocol) {
-  const effect = cut.length === 1 ? target.effects[protocol] : null;
-  if (!effect) return null;
+  const effect = target.effects[protocol];
+  if (cut.length !== 1) return { error: "This page does not know it." };
   const [edge] = cut;
   const changed = Boolean(effect.changed[edge]);
   const answer = { changed, drop: effect.pc[edge] };
@@ -626,25 +648,19 @@ function known(content, target, cut, protocol) {
   return answer;
 }
 function sentence(content, target, cut, protocol, answer) {
-  const without = `Without ${cut.length === 1 ? edgeName(target, cut[0]) : `these ${cut.length} edges`} (reduced by ${protocol})`;
+  const without = `Without ${cut.length === 1 ? edgeName(target, cut[0]) : `these ${cut.length} edges`}${reducedBy(protocol)}`;
   const now = target.predicted === void 0 ? "" : `The network predicts ${content.className(target.predicted)} (${percent(target.confidence)}). `;
   if (answer.value !== void 0) return `The network predicts ${number(answer.value[0])}. ${without} it would predict ${number(answer.value[1])}.`;
-  if (content.predictsNumbers) return `${without} the predicted number ${answer.drop < 0 ? "rises" : "falls"} by ${number(Math.abs(answer.drop), 3)}.`;
-  const own = answer.then ? answer.then.indexOf(Math.max(...answer.then)) : answer.class;
-  const share = answer.then ? answer.then[own] : answer.share;
-  const changed = answer.then ? own !== answer.now.indexOf(Math.max(...answer.now)) : answer.changed;
-  if (own === void 0) {
-    const rest = target.predicted === void 0 ? `the confidence ${answer.drop < 0 ? "rises" : "falls"} by ${number(Math.abs(answer.drop), 2)}` : `${content.className(target.predicted)} has ${percent(Math.max(0, target.confidence - answer.drop))} then`;
-    return `${now}${without} it would ${changed ? "say something else" : "say the same"}; ${rest}.`;
+  const moves = (drop) => `${drop < 0 ? "rises" : "falls"} by ${number(Math.abs(drop), 3)}`;
+  if (content.predictsNumbers) return `${without} the predicted number ${moves(answer.drop)}.`;
+  const after = answer.then ? answer.then.indexOf(Math.max(...answer.then)) : answer.class;
+  const share = answer.then ? answer.then[after] : answer.share;
+  const changed = answer.then ? after !== answer.now.indexOf(Math.max(...answer.now)) : answer.changed;
+  if (after === void 0) {
+    const then = target.predicted === void 0 ? `the confidence ${moves(answer.drop)}` : `${content.className(target.predicted)} has ${percent(Math.max(0, target.confidence - answer.drop))} then`;
+    return `${now}${without} it would predict ${changed ? "another class" : "the same"}; ${then}.`;
   }
-  return `${now}${without} it would ${changed ? `predict ${content.className(own)}` : "still predict the same"} (${percent(share)}).`;
-}
-function strongestSentence(content, target, protocol) {
-  const effects = Array.from(target.effects[protocol]?.pc ?? []);
-  const largest = effects.reduce((best, effect, edge) => Math.abs(effect) > Math.abs(effects[best]) ? edge : best, 0);
-  if (effects.length === 0) return "";
-  if (!effects[largest]) return `No single edge changes this prediction (reduced by ${protocol}).`;
-  return sentence(content, target, [largest], protocol, known(content, target, [largest], protocol));
+  return `${now}${without} it would ${changed ? `predict ${content.className(after)}` : "still predict the same"} (${percent(share)}).`;
 }
 
 // src/edge_card.js
@@ -699,7 +715,7 @@ function effectsTable(content, target, edge) {
     );
   });
   const known2 = target.predicted !== void 0;
-  const before = known2 ? [h("small", {}, ` now ${content.className(target.predicted)} ${number(target.confidence, 3)}`)] : [];
+  const before = known2 ? [h("small", {}, ` now ${content.className(target.predicted)} ${percent(target.confidence)}`)] : [];
   return h(
     "table",
     {},
@@ -733,10 +749,10 @@ function nodeCard(content, target, node, values, visible, label) {
 }
 function afterwards(content, target, effect, edge) {
   const changed = Boolean(effect.changed[edge]);
-  if (effect.after) return `${content.className(effect.after[edge])} ${number(effect.confidence[edge], 3)}`;
+  if (effect.after) return `${content.className(effect.after[edge])} ${percent(effect.confidence[edge])}`;
   if (target.predicted === void 0) return changed ? "another class" : "the same class";
-  const own = `${content.className(target.predicted)} ${number(Math.max(0, target.confidence - effect.pc[edge]), 3)}`;
-  return changed ? `another class (${own})` : own;
+  const still = `${content.className(target.predicted)} ${percent(Math.max(0, target.confidence - effect.pc[edge]))}`;
+  return changed ? `another class (${still})` : still;
 }
 function flows(target, edge, tree) {
   const own = tree.filter((step2) => step2.edge === edge);
@@ -774,13 +790,15 @@ function row(tag, ...cells) {
 
 // src/edge_table.js
 var FIRST_ROWS = 50;
+var NOISE2 = 1e-9;
 var EdgeTable = class {
   #rows = [];
   #sort = { key: null, down: true };
   #shown = FIRST_ROWS;
   #current = null;
-  /** `choose(edge)` is called with the row that gets the focus, `hover(edge)` with the one under the pointer. */
-  constructor({ choose, hover }) {
+  #marked = -1;
+  /** `choose(edge)` is called with the row that gets the focus, `hover(edge)` with the one under the pointer, `ask(state)` for all columns. */
+  constructor({ choose, hover, ask }) {
     this.choose = choose;
     this.head = h("thead");
     this.body = h("tbody", {
@@ -799,21 +817,28 @@ var EdgeTable = class {
       this.more
     );
     this.words = h("dl", {});
+    this.all = h("input", { type: "checkbox", change: () => ask({ columns: this.all.checked }) });
     this.element = h(
       "div",
       { class: "edge-table" },
       this.scroller,
-      h("details", { class: "columns" }, h("summary", {}, "What the columns mean"), this.words)
+      h(
+        "div",
+        { class: "columns" },
+        h("label", { class: "check" }, this.all, "all columns"),
+        h("details", {}, h("summary", {}, "What the columns mean"), this.words)
+      )
     );
   }
   /** Show the visible edges of a target; without another wish they are sorted by what the picture shows. */
-  show(content, target, visible, method, protocol) {
+  show(content, target, visible, { method, protocol, columns: hasAll }) {
     this.#current = { content, target, visible, method, protocol };
-    this.columns = columns(content, target, method, protocol);
+    this.all.checked = hasAll;
+    this.columns = columns(content, target, method, protocol).filter((column) => hasAll || !column.isMore);
     if (!this.columns.some((column) => column.key === this.#sort.key)) this.#sort = { key: null, down: true };
     this.#shown = FIRST_ROWS;
     this.scroller.scrollTop = 0;
-    const words = [...target.truth ? ["truth"] : [], ...protocol ? content.predictsNumbers ? ["drop"] : ["pc", "ne", "then"] : [], "method"].map((word) => WORDS[word]);
+    const words = ["method", ...protocol ? content.predictsNumbers ? ["drop"] : ["pc", "then", "ne"] : [], ...target.truth ? ["truth"] : []].map((word) => WORDS[word]);
     this.words.replaceChildren(...words.map(([name, meaning]) => h("div", {}, h("dt", {}, name), h("dd", {}, meaning))));
     this.#draw();
   }
@@ -828,6 +853,7 @@ var EdgeTable = class {
     this.#rows = [];
     this.body.replaceChildren();
     this.#grow(this.#shown);
+    this.mark(this.#marked, false);
   }
   #heading(column, isSorted) {
     const direction = this.#sort.down ? "descending" : "ascending";
@@ -877,6 +903,7 @@ var EdgeTable = class {
   }
   /** Mark the chosen edge's row, and bring it into view. */
   mark(edge, scroll) {
+    this.#marked = edge;
     this.body.querySelector(".chosen")?.classList.remove("chosen");
     if (edge < 0) return;
     const place2 = this.order.indexOf(edge);
@@ -914,90 +941,88 @@ var EdgeTable = class {
 };
 function columns(content, target, method, protocol) {
   const { source, destination } = target;
-  const list = [{
-    key: "edge",
-    title: "edge",
-    class: "name",
-    down: false,
-    hint: "source → destination",
-    text: (edge) => edgeName(target, edge),
-    order: (edge) => target.nodes[source[edge]] * 2 ** 26 + target.nodes[destination[edge]]
-  }];
-  if (content.relations) {
-    list.push({
+  const effect = target.effects[protocol];
+  const score = ({ name, label }) => {
+    const values = target.scores[name];
+    const bars = strengths(values);
+    return {
+      key: `score ${name}`,
+      title: label,
+      class: name === method ? "number barred" : "number",
+      down: true,
+      hint: `score by ${label}`,
+      text: (edge) => values[edge] !== 0 && Math.abs(values[edge]) < NOISE2 * bars.largest ? "≈ 0" : number(values[edge]),
+      order: (edge) => size(values[edge]),
+      sign: (edge) => values[edge],
+      bar: name === method ? (edge) => Math.abs(bars.of[edge]) : null,
+      isMore: name !== method
+    };
+  };
+  const measured = (key, title, values, hint, isMore) => ({
+    key,
+    title,
+    class: "number wrap",
+    down: true,
+    hint,
+    isMore,
+    text: (edge) => signed(values[edge]),
+    order: (edge) => size(values[edge]),
+    sign: (edge) => key === "pc" ? values[edge] : 0
+  });
+  return [
+    {
+      key: "edge",
+      title: "edge",
+      class: "name",
+      down: false,
+      hint: "source → destination",
+      text: (edge) => [h("span", { class: "ends", title: edgeName(target, edge) }, edgeName(target, edge)), about(target, edge)],
+      order: (edge) => target.nodes[source[edge]] * 2 ** 26 + target.nodes[destination[edge]]
+    },
+    score(content.methods.find(({ name }) => name === method)),
+    effect ? measured(
+      "pc",
+      content.dropName,
+      effect.pc,
+      content.predictsNumbers ? "decline of the predicted number" : "ΔPC: decline of the predicted class's probability",
+      false
+    ) : null,
+    effect && !content.predictsNumbers ? {
+      key: "after",
+      title: "prediction then",
+      class: "after",
+      down: true,
+      hint: "prediction after the reduction; changed classes first",
+      text: (edge) => afterwards(content, target, effect, edge),
+      order: (edge) => effect.changed[edge] * 2 + size(effect.pc[edge])
+    } : null,
+    effect && !content.predictsNumbers ? measured("ne", "loss of certainty", effect.ne, "ΔNE: rise of the entropy", true) : null,
+    ...content.methods.filter(({ name }) => name !== method).map(score),
+    target.truth ? {
+      key: "truth",
+      title: "true",
+      class: "flag",
+      down: true,
+      hint: "edges that are known to explain the target",
+      isMore: true,
+      text: (edge) => target.truth[edge] ? "true" : "",
+      order: (edge) => target.truth[edge]
+    } : null,
+    content.relations ? {
       key: "relation",
       title: "relation",
       class: "relation",
       down: false,
       hint: "the relation that the edge belongs to",
+      isMore: true,
       text: (edge) => target.relationName(edge),
       order: (edge) => content.relations.indexOf(target.relationName(edge))
-    });
-  }
-  if (target.truth) {
-    list.push({
-      key: "truth",
-      title: "true",
-      class: "flag",
-      down: true,
-      hint: "edges that truly explain the target",
-      text: (edge) => target.truth[edge] ? "true" : "",
-      order: (edge) => target.truth[edge]
-    });
-  }
-  const score = ({ name, label }) => {
-    const values = target.scores[name];
-    const bars = name === method ? strengths(values).of : null;
-    return {
-      key: `score ${name}`,
-      title: label,
-      class: bars ? "number barred" : "number",
-      down: true,
-      hint: `score by ${label}`,
-      text: (edge) => number(values[edge]),
-      order: (edge) => size(values[edge]),
-      sign: (edge) => values[edge],
-      bar: bars && ((edge) => Math.abs(bars[edge]))
-    };
-  };
-  list.push(...content.methods.filter(({ name }) => name === method).map(score));
-  const effect = target.effects[protocol];
-  if (effect) {
-    list.push(
-      {
-        key: "pc",
-        title: content.dropName,
-        class: "number wrap",
-        down: true,
-        hint: content.predictsNumbers ? "decline of the predicted number" : "ΔPC: decline of the predicted class's probability",
-        text: (edge) => signed(effect.pc[edge]),
-        order: (edge) => size(effect.pc[edge]),
-        sign: (edge) => effect.pc[edge]
-      },
-      ...content.predictsNumbers ? [] : [
-        {
-          key: "after",
-          title: "prediction then",
-          class: "after",
-          down: true,
-          hint: "prediction after the reduction; changed classes first",
-          text: (edge) => afterwards(content, target, effect, edge),
-          order: (edge) => effect.changed[edge] * 2 + size(effect.pc[edge])
-        },
-        {
-          key: "ne",
-          title: "loss of certainty",
-          class: "number wrap",
-          down: true,
-          hint: "ΔNE: rise of the entropy",
-          text: (edge) => signed(effect.ne[edge]),
-          order: (edge) => size(effect.ne[edge])
-        }
-      ]
-    );
-  }
-  list.push(...content.methods.filter(({ name }) => name !== method).map(score));
-  return list;
+    } : null
+  ].filter(Boolean);
+}
+function about(target, edge) {
+  const words = [target.relationName(edge), target.truth?.[edge] ? "true explanation" : ""].filter(Boolean);
+  return words.length > 0 ? h("small", {}, words.join(" · ")) : "";
 }
 var sideOf = (value) => value < 0 ? "against" : "";
 function compare(a, b) {
@@ -2060,6 +2085,7 @@ var Explorer = class {
       apart: false,
       sized: false,
       arcs: false,
+      columns: false,
       scale: "own",
       cut: [],
       ...state
@@ -2069,7 +2095,8 @@ var Explorer = class {
     this.pictures = [new Picture(this.viewport, pointed), new Picture(this.viewport, pointed)];
     this.table = new EdgeTable({
       choose: (edge) => this.choose(edge, false),
-      hover: (edge) => this.#hover(edge < 0 ? null : { edge, step: -1 }, null)
+      hover: (edge) => this.#hover(edge < 0 ? null : { edge, step: -1 }, null),
+      ask: (asked) => this.set(asked)
     });
     this.list = new TargetList(content, (position) => this.set({ target: position }), state, (asked) => {
       Object.assign(this.state, asked);
@@ -2081,8 +2108,7 @@ var Explorer = class {
     this.live = h("div", { class: "hidden-text", "aria-live": "polite" });
     this.heading = h("h2", { class: "target-name" });
     this.about = h("p", { class: "about" });
-    this.note = h("p", { class: "notes left-out", role: "status" });
-    this.says = h("p", { class: "says" });
+    this.note = h("span", { class: "notes", role: "status" });
     this.legend = h("ul", { class: "legend groups", "aria-label": content.groups ? `Colours: ${content.groups.meaning}` : "Colours" });
     this.element = this.#build();
     this.#show();
@@ -2115,7 +2141,6 @@ var Explorer = class {
     files.addEventListener("focusout", (event) => {
       if (!files.contains(event.relatedTarget)) files.open = false;
     });
-    const [main, more] = this.#controls();
     return h(
       "section",
       { class: "explorer", "aria-label": "Explorer" },
@@ -2130,43 +2155,47 @@ var Explorer = class {
           tool("›", "Next target", () => this.set({ target: this.list.neighbour(1) })),
           h("div", {}, this.heading, this.about)
         ),
-        this.stage,
-        this.says,
-        this.legend,
-        main,
-        h(
+        h("div", { class: "frame" }, this.stage, h(
           "div",
-          { class: "tools" },
+          { class: "zoom" },
           tool("+", "Zoom in", () => this.viewport.zoom(1.4)),
           tool("−", "Zoom out", () => this.viewport.zoom(1 / 1.4)),
-          tool("Fit", "Fit the picture", () => this.viewport.fit()),
-          files,
-          this.link ? this.#linkButton() : null,
-          this.note,
-          this.all
-        ),
-        more
+          tool("Fit", "Fit the picture", () => this.viewport.fit())
+        )),
+        this.whatIf.element,
+        this.legend,
+        h("p", { class: "left-out" }, this.note, this.all),
+        this.#fields(),
+        h("div", { class: "controls" }, this.#views(), files, this.link ? this.#linkButton() : null),
+        this.#filters()
       ),
-      h("div", { class: "wide" }, this.table.element, h("div", { class: "cards" }, this.card, this.whatIf.element)),
+      h("div", { class: "wide" }, this.table.element, this.card),
       this.tooltip,
       this.live
     );
   }
-  #controls() {
+  /** What the picture shows: the method, what it is compared with, and how edges are reduced. */
+  #fields() {
     const { content, state } = this;
-    const field = (control, word, extra) => h("div", { class: "with-term" }, control.element, term(word, extra));
     const methods = content.methods.map(({ name, label }) => [name, label]);
     const effect = content.protocols.length > 0 ? [["what really happens", [[EFFECT, content.dropName]]]] : [];
-    const method = select("Method", methods, state.method, (chosen) => this.set({ method: chosen }));
-    const beside = select("Compare with", [[NONE, "nothing"], ["scores", methods], ...effect], state.beside, (chosen) => this.set({ beside: chosen }));
-    const fields = [field(method, "method"), field(beside, "compare")];
-    this.besideControl = beside.control;
-    if (content.protocols.length > 0) {
-      const options = content.protocols.map(({ name }) => [name, name]);
-      const protocol2 = select("Reduce an edge by", options, state.protocol, (chosen) => this.set({ protocol: chosen }));
-      const meanings = content.protocols.filter(({ meaning }) => meaning).map(({ name, meaning }) => `${name}: ${meaning}`);
-      fields.push(field(protocol2, "protocol", meanings));
-    }
+    const beside = [[NONE, "nothing"], ["scores", methods], ...effect];
+    const field = (label, options, key, word, extra) => {
+      const { element, control } = select(label, options, state[key], (value) => this.set({ [key]: value }));
+      if (key === "beside") this.besideControl = control;
+      return h("div", { class: "with-term" }, element, term(word, extra));
+    };
+    const meanings = content.protocols.filter(({ meaning }) => meaning).map(({ name, meaning }) => `${name}: ${meaning}`);
+    return h(
+      "div",
+      { class: "controls" },
+      field("Method", methods, "method", "method"),
+      field("Compare with", beside, "beside", "compare"),
+      content.protocols.length > 0 ? field("Reduce an edge by", content.protocols.map(({ name }) => [name, name]), "protocol", "protocol", meanings) : null
+    );
+  }
+  #views() {
+    const { content } = this;
     this.views = {};
     const view = (name, text) => this.views[name] = h("button", { type: "button", click: () => this.set({ view: name, step: -1 }) }, text);
     const hasTree = content.targets.some((target) => target.layers);
@@ -2176,31 +2205,33 @@ var Explorer = class {
       view("graph", content.kind === "graph" ? "Graph" : "Neighbourhood"),
       hasTree ? view("tree", "Computation tree") : null
     );
+    return h("div", { class: "view" }, switcher, hasTree ? term("tree") : null);
+  }
+  /** What of the picture is drawn. */
+  #filters() {
+    const { content, state } = this;
     this.filter = h("input", { type: "range", min: 0, max: 1e3, step: 1, input: () => this.#filtered() });
     this.filterText = h("output", {});
-    const check = (key, text) => {
-      const box = h("input", { type: "checkbox", change: () => this.set({ [key]: box.checked }) });
-      box.checked = state[key] === true || state[key] === "shared";
+    const check = (key, text, [off, on] = [false, true]) => {
+      const box = h("input", { type: "checkbox", change: () => this.set({ [key]: box.checked ? on : off }) });
+      box.checked = state[key] === on;
       return h("label", { class: "check" }, box, text);
     };
-    const shared = h("input", { type: "checkbox", change: () => this.set({ scale: shared.checked ? "shared" : "own" }) });
-    shared.checked = state.scale === "shared";
-    this.sharedCheck = h("label", { class: "check" }, shared, "one scale for both");
-    const everywhere = [
-      ...content.targets.some((target) => target.nodeScores) ? [check("sized", `nodes by ${content.nodeMethod ?? "score"}`)] : [],
-      ...content.targets.some((target) => target.arcs) ? [check("arcs", "attention over all nodes")] : []
-    ];
-    const [shownMethod, besides, ...protocol] = fields;
-    return [
-      h("div", { class: "controls" }, h("div", { class: "with-term" }, switcher, hasTree ? term("tree") : null), shownMethod, protocol),
+    this.sharedCheck = check("scale", "one scale for both", ["own", "shared"]);
+    return h(
+      "div",
+      { class: "controls" },
+      h("label", { class: "field filter" }, h("span", {}, "Strongest edges "), this.filterText, this.filter),
       h(
         "div",
-        { class: "controls" },
-        besides,
-        h("label", { class: "field filter" }, h("span", {}, "Strongest edges "), this.filterText, this.filter),
-        h("div", { class: "checks" }, check("loops", "self-loops"), check("apart", "unconnected nodes"), ...everywhere, this.sharedCheck)
+        { class: "checks" },
+        check("loops", "self-loops"),
+        check("apart", "unconnected nodes"),
+        content.targets.some((target) => target.nodeScores) ? check("sized", `nodes by ${content.nodeMethod ?? "score"}`) : null,
+        content.targets.some((target) => target.arcs) ? check("arcs", "attention over all nodes") : null,
+        this.sharedCheck
       )
-    ];
+    );
   }
   #linkButton() {
     const button = h("button", {
@@ -2226,7 +2257,7 @@ var Explorer = class {
   /** Take an edge out of the graph, or put it back; without a model one edge at a time. */
   cut(edge) {
     const { cut } = this.state;
-    const others = this.content.isLive ? cut : [];
+    const others = this.content.answers(this.target) ? cut : [];
     this.set({ cut: cut.includes(edge) ? cut.filter((one) => one !== edge) : [...others, edge] });
   }
   /** Other colours. */
@@ -2240,8 +2271,6 @@ var Explorer = class {
     this.#tree = state.view === "tree" ? growTree(target, state.strongest === Infinity ? MOST_NODES : FIRST_NODES) : null;
     this.heading.textContent = `${content.noun} ${content.targetName(target)}`;
     this.about.replaceChildren(...this.#describe());
-    this.says.textContent = strongestSentence(content, target, state.protocol);
-    this.says.hidden = !this.says.textContent;
     for (const [name, button] of Object.entries(this.views)) button.setAttribute("aria-pressed", String(name === state.view));
     this.filter.disabled = this.besideControl.disabled = Boolean(this.#tree);
     this.sharedCheck.hidden = this.#panels().length < 2;
@@ -2250,7 +2279,7 @@ var Explorer = class {
     this.list.mark(state.target);
     this.#draw();
     this.#list();
-    this.whatIf.show(target, state.target, state.cut, state.protocol);
+    this.whatIf.show(target, state.cut, state.protocol);
   }
   #resized() {
     const size2 = `${this.stage.clientWidth} ${this.stage.clientHeight}`;
@@ -2312,7 +2341,7 @@ var Explorer = class {
   }
   #list() {
     const { content, state, target } = this;
-    this.table.show(content, target, this.#visible, state.method, state.protocol);
+    this.table.show(content, target, this.#visible, state);
     this.table.mark(state.edge, true);
   }
   #draw() {
@@ -2651,12 +2680,11 @@ function mount(root, document_, asked = "", changed = () => {
     curves.replaceChildren(...[curvePanels(content, palette(theme))].filter(Boolean));
     explorer.recolor(palette(theme));
   }
-  const noun = content.noun.toLowerCase();
-  const where = content.kind === "graph" ? "in it" : "around it";
-  const about = `${count(content.numTargets, noun)}, ${count(content.numPairs, "pair")} of a ${noun} and an edge ${where}`;
+  const them = content.numTargets === 1 ? "it" : "them";
+  const about2 = `${count(content.numTargets, content.noun.toLowerCase())} explained, ${count(content.numPairs, "edge")} ${content.kind === "graph" ? "in" : "around"} ${them}`;
   root.classList.add("attree");
   root.replaceChildren(
-    h("header", {}, h("div", {}, h("h1", {}, content.title), h("p", { class: "about" }, about)), themeButton),
+    h("header", {}, h("div", {}, h("h1", {}, content.title), h("p", { class: "about" }, about2)), themeButton),
     h("main", {}, verdictBox(content), explorer.element, overview.length > 0 ? h("div", { class: "overview" }, overview) : null),
     guide(content)
   );
@@ -2669,15 +2697,15 @@ function mountPage(content) {
   const keep = (text) => history.replaceState(null, "", `#${text}`);
   mount(document.getElementById("attree"), content, location.hash.slice(1), keep, () => location.href);
 }
-async function askServer(target, edges, protocol) {
-  const answer = await fetch("what_if", {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ target, edges, protocol })
+var question = (target, cut, protocol) => ({ target: target.position, edges: cut.map((edge) => target.edges[edge]), protocol });
+async function askServer(...about2) {
+  const request = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(question(...about2)) };
+  const answer = await fetch("what_if", request).catch(() => {
+    throw new Error("The network does not answer: attree serve has stopped. Start it again and reload this page.");
   });
-  const told = await answer.json();
-  if (!answer.ok) throw new Error(told.error);
-  return told;
+  const content = await answer.json().catch(() => ({ error: `The network does not answer (${answer.status}). Try again.` }));
+  if (!answer.ok) throw new Error(content.error);
+  return content;
 }
 var embedded = document.getElementById("attree-data");
 if (embedded) {
@@ -2692,9 +2720,9 @@ function askKernel(model) {
     waiting.delete(message.number);
     if (done) message.error ? failed(new Error(message.error)) : done(message);
   });
-  return (target, edges, protocol) => new Promise((done, failed) => {
+  return (...about2) => new Promise((done, failed) => {
     waiting.set(++asked, [done, failed]);
-    model.send({ number: asked, target, edges, protocol });
+    model.send({ number: asked, ...question(...about2) });
   });
 }
 var main_default = {
