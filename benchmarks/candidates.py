@@ -21,7 +21,7 @@ from attree.attribution import Attribution, AttributionMethod, GAtt
 from attree.attribution.method import as_subject
 from attree.attribution.posthoc import MaskedRun, TargetCopies
 from attree.faithfulness import AttentionGradient
-from attree.faithfulness.attention_gradient import AttentionRun
+from attree.faithfulness.first_order import AttentionRun
 from attree.subject import Subject
 from attree.subject.roots import Targets
 

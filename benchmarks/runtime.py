@@ -38,7 +38,7 @@ from attree.data import BAShapes, GroundTruth, Infection
 from attree.evaluation.config import Shard
 from attree.evaluation.edge_sets import TruthEvaluator
 from attree.paper.net import load_authors_gat
-from attree.report.method_figures import MethodPoint, accuracy_runtime_figure
+from attree.report.score_figures import MethodPoint, accuracy_runtime_figure
 from attree.subject import Subject
 from timing import Race, Spread, timed
 

@@ -39,8 +39,8 @@ from torch_geometric.data import Data
 
 import attree
 from attree.data import GraphDataModule
-from attree.evaluation.certainty import PairColumns, influences_of
 from attree.evaluation.names import TRUTH, WITHIN, MetricName
+from attree.evaluation.statistics import PairColumns, influences_of
 from attree.io.files import write_npz, write_text
 from attree.metrics.functional import interval_of, pearson, strongest_effects
 from attree.paper.cells import authors_targets

@@ -19,7 +19,7 @@ from attree.errors import AttreeError
 from attree.evaluation import Evaluation
 from attree.explain_run.parts import PartFolder
 from attree.paper.cache import Cache
-from attree.runs.checkpoint import read_checkpoint
+from attree.runs.load_run import read_checkpoint
 from helpers.cli import fit, refusal
 from helpers.no_warnings import no_warnings
 from helpers.small_fits import classifier, infection

@@ -28,8 +28,7 @@ import attree
 from attree.attribution import METHODS, subject_pairs
 from attree.callbacks import ExplainCallback
 from attree.data import GroundTruth, Infection
-from attree.evaluation.certainty import PairColumns
-from attree.evaluation.processes import Exchange, gathered
+from attree.evaluation.statistics import Exchange, PairColumns, gathered
 from attree.explain_run import ExplainCall, missing_parts
 from attree.explain_run.write_part import OpenCall
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reduction

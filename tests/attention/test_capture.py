@@ -19,7 +19,7 @@ from torch_geometric.nn import (
 )
 
 from attree.attention import Attention, Graph, capture_attention, hook_softmax
-from attree.attention.eval_mode import eval_mode
+from attree.attention.stand_ins import eval_mode
 from helpers.attention_models import CLEAN, MESSY, OwnConv, Stack, X, snapshot
 
 GRAPHS = pytest.mark.parametrize("edge_index", [CLEAN, MESSY], ids=["clean", "messy"])

@@ -13,7 +13,7 @@ from torch_geometric.nn import GAE, GAT, VGAE, GATConv, TransformerConv
 
 import attree.models
 from attree.attention import Attention, capture_attention, measure_bypass
-from attree.attention.eval_mode import eval_mode
+from attree.attention.stand_ins import eval_mode
 from attree.attribution import GAtt
 from attree.errors import AttreeError
 from helpers.attention_models import CLEAN, MESSY, Stack, X, snapshot

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GAT, GATConv, GATv2Conv, TransformerConv
 
-from attree.attention.eval_mode import inplace_messages
+from attree.attention.stand_ins import inplace_messages
 from helpers.graphs import NODES, messy_graph
 
 CONVS: dict[str, Any] = {

@@ -10,7 +10,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from attree.attention import Graph
-from attree.tensors.ragged import expand, group, row_of
+from attree.tensors.arrays import expand, group, row_of
 
 
 @st.composite

@@ -109,7 +109,7 @@ def test_a_head_is_read_alone(case: Case) -> None:
 
 def test_many_blocks_equal_the_matrix_form(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many blocks and chunks, with one node whose row alone exceeds a block."""
-    monkeypatch.setattr("attree.attribution.blocks.CPU_BLOCK", 50)
+    monkeypatch.setattr("attree.attribution.gatt.CPU_BLOCK", 50)
     generator = torch.Generator().manual_seed(0)
     num_nodes = 60
     hub = torch.stack([torch.randint(num_nodes, (80,), generator=generator), torch.zeros(80).long()])

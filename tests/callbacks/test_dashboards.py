@@ -22,7 +22,7 @@ from attree.callbacks import ExplainCallback
 from attree.data import MUTAG
 from attree.evaluation import Evaluation
 from attree.models import GAT, GraphClassifier
-from attree.report.case_studies import draw_score_histograms
+from attree.report.case_study import draw_score_histograms
 from helpers.small_fits import classifier, infection, trainer
 
 

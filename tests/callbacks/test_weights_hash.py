@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from attree.callbacks import weights_hash
-from attree.callbacks.weights_hash import hash_weights
+from attree.callbacks import call_state
+from attree.callbacks.call_state import hash_weights
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64]
 
@@ -17,7 +17,7 @@ DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("chunk", [3, 2**22])
 def test_each_changed_entry_changes_the_hash(dtype: torch.dtype, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights_hash, "CHUNK", chunk)
+    monkeypatch.setattr(call_state, "CHUNK", chunk)
     weights = (torch.arange(12) % 2).to(dtype).view(3, 4)
     states = [weights]
     for place in range(12):

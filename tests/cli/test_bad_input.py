@@ -292,7 +292,7 @@ def test_a_full_disk_ends_the_run_and_leaves_whole_files(tmp_path: Path) -> None
     assert not (run / "metrics.json").exists()
 
 
-@pytest.mark.parametrize("where", ["attree.io.lock.FolderLock._sign", "torch.utils.tensorboard.SummaryWriter.flush"])
+@pytest.mark.parametrize("where", ["attree.io.files.FolderLock._sign", "torch.utils.tensorboard.SummaryWriter.flush"])
 def test_a_full_disk_is_told_with_the_folder_of_the_run(
     where: str, logs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

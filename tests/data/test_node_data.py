@@ -10,7 +10,7 @@ from lightning.pytorch import LightningModule, Trainer
 from torch_geometric.data import Data
 
 from attree.data import BAShapes, Counts, Infection
-from attree.data.datasets.array_files import load_arrays
+from attree.data.datasets.third_party import load_arrays
 from attree.data.splits import paper_masks, random_per_class
 from attree.errors import MissingDataError
 

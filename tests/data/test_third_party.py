@@ -17,8 +17,7 @@ from torch_geometric import datasets
 from torch_geometric.io import planetoid
 
 from attree.data import MUTAG, Arxiv, GraphDataModule, NodeDataModule, Planetoid, WebKB
-from attree.data.datasets.array_files import RefusedPickle, load_array_pickle
-from attree.data.datasets.third_party import guarded_reading
+from attree.data.datasets.third_party import RefusedPickle, guarded_reading, load_array_pickle
 from attree.errors import MissingDataError
 
 CORA, TEXAS, TU, OGB = "planetoid/Cora", "webkb/texas", "tu/MUTAG", "ogb/ogbn_arxiv"

@@ -13,7 +13,7 @@ from torch_geometric.nn import GAT, GATConv
 import attree
 from attree.errors import ArgumentError
 from attree.evaluation import AttentionTests
-from attree.evaluation.other_attention import permuted, run_with
+from attree.evaluation.attention_tests import permuted, run_with
 from attree.subject import Subject
 from helpers.built_attention import KINDS, Built, loud_graph
 

@@ -18,8 +18,7 @@ from attree.attention.locality import same
 from attree.attribution import make_methods
 from attree.data import OnDiskGraph, write_graph
 from attree.evaluation import Evaluation
-from attree.evaluation.disk_subjects import DiskSubjects
-from attree.evaluation.on_disk import sizes_of
+from attree.evaluation.on_disk import DiskSubjects, sizes_of
 from attree.models import GAT, GATv2
 
 PROTOCOLS = ["removal", "weight"]

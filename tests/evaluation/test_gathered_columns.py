@@ -9,8 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from attree.evaluation.certainty import PairColumns
-from attree.evaluation.processes import Exchange, gathered
+from attree.evaluation.statistics import Exchange, PairColumns, gathered
 from helpers.processes import spawn
 
 SHARES = {"even": (0, 2, 4), "uneven": (0, 5, 6), "first has none": (0, 0, 6), "second has none": (0, 6, 6)}

@@ -9,7 +9,7 @@ from torch_geometric.nn import GAT
 
 import attree
 from attree.evaluation import Evaluation
-from attree.evaluation.hidden_effects import heads_apart
+from attree.evaluation.verdict import heads_apart
 from attree.planted import NAMES, make
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")

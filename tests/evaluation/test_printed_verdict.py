@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from attree.evaluation.headline import GOOD
-from attree.evaluation.short_table import HEADERS
+from attree.evaluation.tables import HEADERS
 from attree.evaluation.verdict import WEAK
+from attree.evaluation.verdict_rules import GOOD
 
 REPO = Path(__file__).parents[2]
 

@@ -22,7 +22,7 @@ from attree.evaluation import Evaluation
 from attree.evaluation.names import truth_note
 from attree.io.files import read_metrics
 from attree.runs import load_run
-from attree.serve.command import run_server
+from attree.serve.page_server import run_server
 from attree.source import choose_targets
 from helpers.cli import command, fit
 from helpers.small_fits import curves

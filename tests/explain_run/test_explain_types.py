@@ -15,7 +15,7 @@ import attree
 from attree.data import Counts, HeteroInfection, LinkDataModule
 from attree.evaluation import EvaluationConfig, Evaluator, TargetLabels
 from attree.models import GAT, HGT, HeteroClassifier, LinkPredictor
-from attree.report.case_studies import draw_case_studies
+from attree.report.case_study import draw_case_studies
 from attree.subject import Subject
 from helpers.cli import command
 

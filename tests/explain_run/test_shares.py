@@ -6,7 +6,7 @@ import pytest
 
 from attree.errors import ArgumentError
 from attree.evaluation.config import Shard
-from attree.explain_run.shares import process_share
+from attree.explain_run.parts import process_share
 
 
 def test_the_share_is_what_the_launcher_says() -> None:

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 import attree
 from attree.attribution import subject_pairs
 from attree.defaults import RESOLUTION
-from attree.faithfulness import PROTOCOLS, Reducer, beyond_tree
+from attree.faithfulness import PROTOCOLS, Reducer, occlusion
 from attree.subject import Subject
 from helpers.edge_readers import IN, MODELS
 from helpers.graphs import randomize
@@ -135,7 +135,7 @@ def test_without_edges_beyond_the_tree_nothing_is_said() -> None:
 
 
 def test_large_graphs_are_not_measured_edge_by_edge(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beyond_tree, "MOST_EDGES", 10)
+    monkeypatch.setattr(occlusion, "MOST_EDGES", 10)
     model, data = made("GPS")
     with pytest.warns(UserWarning, match="more than 10 edges, so edges farther away were not measured"):
         attree.explain(model, data, 7)

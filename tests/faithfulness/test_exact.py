@@ -12,8 +12,9 @@ from attree.attribution import Pairs, subgraph_pairs
 from attree.defaults import RESOLUTION
 from attree.errors import ArgumentError
 from attree.faithfulness import PROTOCOLS, Reduction, ReductionProtocol
+from attree.faithfulness.exact import algebra as algebras
 from attree.faithfulness.exact import changes
-from attree.faithfulness.exact.algebra import ALGEBRAS, base
+from attree.faithfulness.exact.algebra import ALGEBRAS
 from attree.models import GAT, AttentionNet, GATv2, SuperGAT
 from helpers.brute_force import forward, measures, probabilities
 from helpers.graphs import NODES, messy_graph, randomize
@@ -197,7 +198,7 @@ def test_arguments_are_checked() -> None:
 def test_scores_of_all_with_all_are_those_of_each_with_each(
     kind: str, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "PIECE_BYTES", piece)
+    monkeypatch.setattr(algebras, "PIECE_BYTES", piece)
     net, x, _ = setting(kind, 1, 2, seed=5)
     algebra = ALGEBRAS[type(net.convs[0])](net.convs[0], torch.float64)
     states = algebra.project(x.double())

@@ -12,7 +12,7 @@ from attree.attention import Graph
 from attree.attribution import graph_pairs
 from attree.errors import ArgumentError
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, ReductionProtocol, reduce_attention
-from attree.subject.part_check import NotRowwiseError
+from attree.subject.model_call import NotRowwiseError
 from helpers.graphs import randomize
 from helpers.one_pass_each import reduced_outputs
 from helpers.reducers import any_pass, copies_pass, exact_pass

@@ -13,7 +13,7 @@ from attree.attribution import Pairs, subject_pairs
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reducer, WholeReducer
 from attree.faithfulness.exact import reduction_plan
 from attree.subject import Head, Subject
-from attree.subject.part_check import NotRowwiseError
+from attree.subject.model_call import NotRowwiseError
 from helpers.graphs import NODES, messy_graph, randomize
 from helpers.no_warnings import no_warnings
 from helpers.one_pass_each import reduced_outputs

@@ -18,7 +18,7 @@ from attree.attribution import subject_pairs
 from attree.errors import UnsupportedModelError
 from attree.faithfulness import PROTOCOLS, ExactReducer, Reducer, key_effects, node_effects, pair_effects
 from attree.subject import Subject
-from attree.subject.part_check import NotRowwiseError
+from attree.subject.model_call import NotRowwiseError
 from helpers.graph_transformers import CLASSES, GPS, IN, WIDTH, Encoder, molecule, molecules, seeded
 
 TOLERANCE = 2e-9  # effects are multiples of 1e-9

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from attree.cli import main
-from attree.io.files import replacing
-from attree.io.lock import FolderLock
+from attree.io.files import FolderLock, replacing
 from helpers.cli import fit
 
 

@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 
 from attree.errors import ArgumentError
-from attree.io.lock import FolderLock, InUseError
+from attree.io.files import FolderLock, InUseError
 from helpers.time_limit import SECONDS, time_limit
 
-HOLD = "import sys, time\nfrom pathlib import Path\nfrom attree.io.lock import FolderLock\n"
+HOLD = "import sys, time\nfrom pathlib import Path\nfrom attree.io.files import FolderLock\n"
 HOLD += "FolderLock(Path(sys.argv[1])).acquire()\nprint('held', flush=True)\ntime.sleep(600)"
 
 
 COUNT = """
 import sys
 from pathlib import Path
-from attree.io.lock import FolderLock
+from attree.io.files import FolderLock
 folder, counter = Path(sys.argv[1]), Path(sys.argv[2])
 for _ in range(int(sys.argv[3])):
     with FolderLock(folder, patience=120):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attree.errors import ArgumentError
 from attree.metrics.functional import Ranking, faithfulness_influences, faithfulness_statistics, interval_of
-from attree.metrics.functional.concordance import concordance_by_point
+from attree.metrics.functional.correlation import concordance_by_point
 from attree.metrics.functional.influence import Influence, influence_on_mean
 from attree.metrics.functional.intervals import is_beyond_chance, quantile
 from helpers.influence import corrected, derivatives, interval

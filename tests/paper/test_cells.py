@@ -25,7 +25,7 @@ from attree.paper.cells import (
     HeadSelection,
     authors_targets,
 )
-from attree.paper.cells.proximity import _correlations
+from attree.paper.cells.faithfulness import _correlations
 from attree.paper.net import Net
 from attree.paper.printed_numbers import printed
 from helpers.graphs import NODES, messy_graph

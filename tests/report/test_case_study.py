@@ -16,8 +16,7 @@ from attree.attention import Graph
 from attree.errors import ArgumentError
 from attree.evaluation import EvaluationConfig, Evaluator
 from attree.models import GAT
-from attree.report.case_studies import draw_case_studies
-from attree.report.case_study import case_study
+from attree.report.case_study import case_study, draw_case_studies
 from attree.report.graph_drawing import sketch
 from attree.report.style import AGAINST, FOR
 from attree.subject import Subject

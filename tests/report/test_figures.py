@@ -15,11 +15,15 @@ from matplotlib.patches import StepPatch
 from attree.attention import Attention, Graph
 from attree.attribution import ComputationTree
 from attree.errors import ArgumentError
-from attree.report.computation_tree import computation_tree
-from attree.report.method_figures import MethodPoint, accuracy_runtime_figure
-from attree.report.pareto_figure import pareto_figure
-from attree.report.score_figures import deletion_curve, dpc_scatter, score_histogram
-from attree.report.sweep_figures import heat_map_figure, sweep_figure
+from attree.report.graph_drawing import computation_tree
+from attree.report.score_figures import (
+    MethodPoint,
+    accuracy_runtime_figure,
+    deletion_curve,
+    dpc_scatter,
+    score_histogram,
+)
+from attree.report.sweep_figures import heat_map_figure, pareto_figure, sweep_figure
 
 
 def test_each_histogram_sums_to_one_over_its_own_pairs() -> None:

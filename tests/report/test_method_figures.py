@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from attree.errors import AttreeError
-from attree.report.method_figures import MethodPoint, accuracy_runtime_figure
+from attree.report.score_figures import MethodPoint, accuracy_runtime_figure
 
 
 def test_every_method_is_a_labelled_point_at_its_time_and_accuracy() -> None:

@@ -111,7 +111,7 @@ REFUSED: dict[str, Callable[[Path], Change]] = {
     "a mapping": lambda trace: lambda config: config["model"]["init_args"].update(lr={"deep": {"deeper": STRANGER}}),
     "a function": lambda trace: lambda config: config["model"].update(class_path="os.system", init_args={}),
     "a foreign name": lambda trace: (
-        lambda config: config["model"].update(class_path="attree.models.attention_net.GATConv", init_args={})
+        lambda config: config["model"].update(class_path="attree.models.conv_nets.GATConv", init_args={})
     ),
     "attree's command": lambda trace: (
         lambda config: config["model"].update(class_path="attree.cli.lightning_cli.AttreeCLI", init_args={})

@@ -9,7 +9,7 @@ import pytest
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
 from attree.errors import ArgumentError
-from attree.io.lock import FolderLock
+from attree.io.files import FolderLock
 from attree.runs.run_folder import RunLock
 from helpers.cli import files, refusal, run, tiny
 from helpers.processes import fork_server

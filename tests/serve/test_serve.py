@@ -19,8 +19,7 @@ from attree.models import GAT
 from attree.report.page.content import page_content
 from attree.report.page.live import LiveModel, reply
 from attree.report.page.write import page_html
-from attree.serve.command import run_server
-from attree.serve.page_server import PageServer
+from attree.serve.page_server import PageServer, run_server
 from attree.subject import Subject
 from browser import chromium, missing, set_screen
 from helpers.cli import fit

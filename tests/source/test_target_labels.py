@@ -15,8 +15,7 @@ from attree.attribution import subject_pairs
 from attree.attribution.baselines import hashed_uniform
 from attree.data import MUTAG, Planetoid
 from attree.evaluation import EvaluationConfig, Evaluator
-from attree.report.case_studies import draw_case_studies, draw_score_histograms
-from attree.report.case_study import contrast
+from attree.report.case_study import contrast, draw_case_studies, draw_score_histograms
 from attree.source import TargetLabels
 from attree.subject import Head, Subject
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_geometric.utils import k_hop_subgraph
 
 from attree.attention import Graph
-from attree.attribution.neighbourhoods import neighbourhoods
+from attree.attribution.subgraphs import neighbourhoods
 from attree.models import GAT
 from attree.subject import Part, Subject
 from helpers.graphs import NODES, messy_graph, randomize

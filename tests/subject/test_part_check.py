@@ -12,11 +12,11 @@ from torch_geometric.nn import GATConv
 from torch_geometric.utils import degree
 
 from attree.attribution import GAtt, Saliency, attribute_subgraphs
-from attree.attribution.neighbourhoods import neighbourhoods
-from attree.attribution.posthoc import mask_method
+from attree.attribution.posthoc import masked_run
+from attree.attribution.subgraphs import neighbourhoods
 from attree.faithfulness import CopiesReducer
 from attree.subject import Subject
-from attree.subject.part_check import NotLocalError, check_local
+from attree.subject.model_call import NotLocalError, check_local
 from helpers.graphs import randomize
 
 EDGES = torch.randint(0, 30, (2, 45), generator=torch.Generator().manual_seed(0))
@@ -89,7 +89,7 @@ def test_all_others_are_refused_by_every_engine(name: str, monkeypatch: pytest.M
         attribute_subgraphs(GAtt(), subject.model, X, EDGES, TARGETS)
     # Saliency runs such a model on the whole graph.
     expected = Saliency().attribute(subject, TARGETS)
-    monkeypatch.setattr(mask_method, "local_copies", mask_method.whole_copies)
+    monkeypatch.setattr(masked_run, "local_copies", masked_run.whole_copies)
     assert torch.equal(Saliency().attribute(subject, TARGETS).scores, expected.scores)
 
 

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from attree.callbacks.tensorboard import RUNS_BESIDE
-from attree.io.lock import FolderLock
+from attree.io.files import FolderLock
 from attree.sweep import Processes, load_plan, summary, threads_per_worker
 from attree.sweep.study import SweepStudy
 from helpers.cli import command

@@ -2,8 +2,7 @@
 
 from attree.attention.capture import Attention, capture_attention
 from attree.attention.diagnostics import Bypass, measure_bypass
-from attree.attention.global_attention import GlobalCall
-from attree.attention.global_readers import Mixing, register_global_attention
+from attree.attention.global_attention import GlobalCall, Mixing, register_global_attention
 from attree.attention.global_weights import DenseWeights, KernelWeights, ListedWeights
 from attree.attention.graph import Graph
 from attree.attention.instruments import LayerCall, Watcher, hook_softmax, instrument

@@ -11,14 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import HANConv
 
-from attree.attention.conv_edges import edge_ids, find_type
-from attree.attention.find_calls import describe
-from attree.attention.graph import Graph, plain
-from attree.attention.layer_records import LayerRecord
+from attree.attention.graph import Graph, edge_ids, find_type, plain
+from attree.attention.layer_records import LayerRecord, warn_unread
 from attree.attention.locality import same
-from attree.attention.message_weights import warn_unread
 from attree.attention.provenance import tensors_in
-from attree.attention.wiring import Wiring
+from attree.attention.wiring import Wiring, describe
 from attree.errors import UnsupportedModelError
 
 

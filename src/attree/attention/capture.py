@@ -13,13 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from attree.attention.alignment import Aligned, align_call, as_layers, check_nodes, ends_of
-from attree.attention.eval_mode import eval_mode, inplace_messages
-from attree.attention.find_calls import CALLED_NONE, check_calls, find_calls, reaching
 from attree.attention.graph import Graph
 from attree.attention.layer_records import LayerRecords, record_layers
 from attree.attention.softmax_hook import check_registered, message_passing, no_python_code
-from attree.attention.stand_ins import stand_in
-from attree.attention.wiring import CallGraph, Wiring
+from attree.attention.stand_ins import eval_mode, inplace_messages, stand_in
+from attree.attention.wiring import CALLED_NONE, CallGraph, Wiring, check_calls, find_calls, reaching
 from attree.errors import AttreeError, ModelRunError, UnsupportedModelError, expect, expect_bool, expect_instance
 
 

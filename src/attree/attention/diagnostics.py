@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attree.attention.eval_mode import eval_mode, inplace_messages, score_tensor
 from attree.attention.instruments import LayerCall, Softmax, Watcher, instrument
 from attree.attention.locality import RunOnFeatures, same, with_noise
+from attree.attention.stand_ins import eval_mode, inplace_messages, score_tensor
 
 NEGLIGIBLE = 1e-3
 """Smaller changes, relative to the spread of the outputs, are ignored: norms can magnify rounding errors this far."""

@@ -1,7 +1,7 @@
 """Measure whether outputs depend only on nodes within reach of the attention layers: noise elsewhere must not matter.
 
 `measure_locality` puts noise on nodes of the whole graph that are out of reach of some targets.
-`attree.subject.part_check` runs the model on a part of the graph instead, between decoys with noise. Both use the noise
+`attree.subject.model_call` runs the model on a part of the graph instead, between decoys with noise. Both use the noise
 and the comparisons of this module.
 """
 
@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attree.attention.eval_mode import eval_mode, inplace_messages, score_tensor
 from attree.attention.graph import Graph
+from attree.attention.stand_ins import eval_mode, inplace_messages, score_tensor
 from attree.errors import expect
 
 RunOnFeatures = Callable[[Any], Any]

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import softmax as pyg_softmax
 
-from attree.attention.global_readers import reader_of
+from attree.attention.global_attention import reader_of
 from attree.errors import UnsupportedModelError
 
 

@@ -1,7 +1,6 @@
 """Edge attribution: methods that score the edges around a target, their results, and PyG explainers."""
 
 from attree.attribution.baselines import AvgAtt, Random, Structure, Uniform
-from attree.attribution.blocks import EdgeBlock
 from attree.attribution.explainer import (
     AvgAttExplainer,
     GAttAvgExplainer,
@@ -9,12 +8,10 @@ from attree.attribution.explainer import (
     GAttSimExplainer,
     TreeExplainer,
 )
-from attree.attribution.gatt import FlowMethod, GAtt, GAttAvg, GAttSim
+from attree.attribution.gatt import EdgeBlock, FlowMethod, GAtt, GAttAvg, GAttSim
 from attree.attribution.method import METHODS, AttributionMethod, Methods, make_methods, method_label
-from attree.attribution.neighbourhoods import graph_pairs, subgraph_pairs, subject_pairs
-from attree.attribution.node_scores import NodeAttribution, attribute_nodes
+from attree.attribution.node_scores import GlobalPairs, NodeAttribution, attribute_nodes, global_pairs
 from attree.attribution.pairs import Pairs
-from attree.attribution.paths import AttentionPath, strongest_paths
 from attree.attribution.posthoc import (
     FastDnX,
     GNNExplainer,
@@ -25,9 +22,14 @@ from attree.attribution.posthoc import (
     Saliency,
 )
 from attree.attribution.result import Attribution
-from attree.attribution.strongest_global_pairs import GlobalPairs, global_pairs
-from attree.attribution.subgraphs import attribute_subgraphs, stream_subgraphs
-from attree.attribution.tree import ComputationTree
+from attree.attribution.subgraphs import (
+    attribute_subgraphs,
+    graph_pairs,
+    stream_subgraphs,
+    subgraph_pairs,
+    subject_pairs,
+)
+from attree.attribution.tree import AttentionPath, ComputationTree, strongest_paths
 from attree.defaults import METHODS as DEFAULT_METHODS
 
 __all__ = [

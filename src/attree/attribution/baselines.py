@@ -13,8 +13,7 @@ from torch import Tensor
 from attree.attention.alignment import Aligned, even_weights
 from attree.attention.capture import Attention
 from attree.attention.graph import Graph
-from attree.attribution.blocks import EdgeBlock, LayerTable, score_dtype
-from attree.attribution.gatt import FlowMethod, GAtt
+from attree.attribution.gatt import EdgeBlock, FlowMethod, GAtt, LayerTable, score_dtype
 from attree.attribution.method import as_subject
 from attree.attribution.pairs import Pairs
 from attree.errors import expect_seed

@@ -23,8 +23,8 @@ from attree.attribution.flows import Frontier
 from attree.errors import expect_memory
 from attree.subject.global_trace import GlobalTrace
 from attree.subject.roots import Roots
+from attree.tensors.arrays import expand, group
 from attree.tensors.limits import chunk_bounds
-from attree.tensors.ragged import expand, group
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from attree.attribution.flows import BYTES_PER_ENTRY, Walk, frontier_bound
 from attree.attribution.result import Attribution
 from attree.errors import expect
 from attree.subject.roots import Level, Roots
+from attree.tensors.arrays import expand, pointers, row_of
 from attree.tensors.limits import KEPT_WALK_MEMORY
-from attree.tensors.ragged import expand, pointers, row_of
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""The state of ExplainCallback in one call of the trainer: what was evaluated, logged and drawn."""
+"""The state of ExplainCallback in one call of the trainer: what was evaluated, logged and drawn.
+
+A hash of a network's weights, to see later whether they have changed without a copy of them.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,60 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor
 
 from attree.callbacks._private import exchange_callbacks, log_after_training, log_step
 from attree.callbacks.reporting import Pictures, figure_sinks, warn_only
 from attree.callbacks.tensorboard import TensorBoardWriter
-from attree.callbacks.weights_hash import WeightsHash
 from attree.evaluation import Evaluation, Evaluator
 from attree.evaluation.names import PREFIX, SECONDS, TRUTH, WITHIN
 from attree.source import Drawn
+
+WeightsHash = dict[str, int]
+"""A hash of each tensor of a network, by name."""
+
+CHUNK = 2**22
+"""Number of entries that are hashed at a time, so that a large tensor takes little memory."""
+
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Integer types by their size in bytes."""
+
+
+def hash_weights(state: Mapping[str, Any]) -> WeightsHash:
+    """Return a hash of the tensors of a state dict, computed where the tensors are.
+
+    Each is the sum of its entries' bits, each times an odd number that depends on the place, modulo 2**64. So one
+    changed entry always changes the hash, and several leave it unchanged with a probability of about 2**-64. NaN equals
+    NaN, and 0 differs from -0. A sum of integers does not depend on the order, so a hash is the same every time.
+    """
+    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    sums = {name: _hash(value) for name, value in tensors.items()}
+    by_device: dict[torch.device, list[str]] = {}
+    for name, value in sums.items():
+        by_device.setdefault(value.device, []).append(name)
+    numbers: dict[str, int] = {}
+    for names in by_device.values():  # one message per device, not one per tensor
+        numbers |= dict(zip(names, torch.stack([sums[name] for name in names]).tolist(), strict=True))
+    # The shape too, because an empty tensor has no entries, and dtypes of one size could hold the same bits.
+    return {name: hash((numbers[name], str(value.dtype), tuple(value.shape))) for name, value in tensors.items()}
+
+
+def _hash(tensor: Tensor) -> Tensor:
+    """Return the hash of one tensor as a 0-d integer tensor on its device."""
+    values = tensor.detach().contiguous().reshape(-1)
+    values = torch.view_as_real(values).reshape(-1) if values.is_complex() else values
+    bits = values.view(INTEGERS[values.element_size()])
+    total = torch.zeros((), dtype=torch.int64, device=values.device)
+    for begin in range(0, len(bits), CHUNK):
+        part = bits[begin : begin + CHUNK].long()
+        place = torch.arange(begin, begin + len(part), device=values.device) * -7046029254386353131
+        place = (place ^ (place >> 29)) * -4658895280553007687
+        total += (part * (place ^ (place >> 32) | 1)).sum()
+    return total
 
 
 class AfterTraining(Callback):

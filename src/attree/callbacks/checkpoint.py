@@ -8,8 +8,7 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
-from attree.callbacks.call_state import any_process
-from attree.callbacks.weights_hash import WeightsHash, hash_weights
+from attree.callbacks.call_state import WeightsHash, any_process, hash_weights
 from attree.data.random_state import RandomState, collect_random_states, restore_random_states
 from attree.errors import expect_int
 from attree.io.files import give_usual_rights

@@ -22,13 +22,13 @@ from attree.callbacks.call_state import (
     any_process,
     expect_equal_metrics,
     has_diverged,
+    hash_weights,
     monitors_of,
     order_callbacks,
     warn_of_monitors,
 )
 from attree.callbacks.reporting import FinalReport, Pictures, warn_only
 from attree.callbacks.tensorboard import TensorBoardWriter
-from attree.callbacks.weights_hash import hash_weights
 from attree.data import GroundTruth
 from attree.data.random_state import unchanged_random_states
 from attree.defaults import NUM_TARGETS, RANDOM_DRAWS, SEED
@@ -36,7 +36,7 @@ from attree.errors import expect, expect_bool, expect_int
 from attree.evaluation import Evaluation, EvaluationConfig, Evaluator
 from attree.evaluation.config import Shard
 from attree.evaluation.names import PREFIX, SECONDS
-from attree.evaluation.result_formats import TableKind
+from attree.evaluation.tables import TableKind
 from attree.faithfulness import DEFAULT_PROTOCOLS, ReductionProtocol
 from attree.runs.run_folder import stage_folder
 from attree.source import Drawn, Reading, Subset, explained_in_fit

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from attree.attribution import method_label
 from attree.evaluation.names import TRUTH, WITHIN, MetricName
-from attree.evaluation.short_table import HEADERS
+from attree.evaluation.tables import HEADERS
 from attree.io.terminal import plain_console
 
 

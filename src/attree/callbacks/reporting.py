@@ -21,10 +21,10 @@ from attree.callbacks._private import log_step
 from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.evaluation import AttentionTests, Evaluation, Evaluator, attention_tests
 from attree.evaluation.names import truth_note
-from attree.evaluation.result_formats import TableKind
+from attree.evaluation.tables import TableKind
 from attree.io.files import replacing, write_metrics
 from attree.io.terminal import linked, plain_console
-from attree.report.case_studies import draw_case_studies, draw_score_histograms
+from attree.report.case_study import draw_case_studies, draw_score_histograms
 from attree.report.logged_metrics import print_results, read_curves
 from attree.report.page import write_page
 from attree.report.style import as_png

@@ -33,7 +33,7 @@ from attree.cli.arguments import (
 )
 from attree.cli.failure import fail, one_line_errors
 from attree.errors import MissingPackageError, did_you_mean
-from attree.io.config_files import config_names, first_sentence, read_shipped, sweep_names
+from attree.io.configs import config_names, first_sentence, read_shipped, sweep_names
 from attree.io.processes import end_with_parent
 
 
@@ -90,7 +90,7 @@ COMMANDS = {
     ),
     "serve": Command(
         "open a finished run's page with its live model: remove edges and see the new prediction",
-        "attree.serve.command:serve",
+        "attree.serve.page_server:serve",
         serve_parser,
     ),
     "convert": Command(

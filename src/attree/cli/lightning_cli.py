@@ -27,8 +27,8 @@ from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.io.files import write_npz
 from attree.io.terminal import next_command, plain_console
 from attree.report.logged_metrics import metrics_table
-from attree.runs.checkpoint import check_same_run, mismatch, nothing_left, read_checkpoint, resume_logger
 from attree.runs.classes import LINKS, foreign_classes, search_working_folder
+from attree.runs.load_run import check_same_run, mismatch, nothing_left, read_checkpoint, resume_logger
 from attree.runs.run_folder import RunLock, SaveConfig, run_folder
 
 DESCRIPTIONS = {

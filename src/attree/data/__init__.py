@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from attree.data.datasets.arxiv import Arxiv
     from attree.data.datasets.ba_shapes import BAShapes
     from attree.data.datasets.heco import ACM, DBLP
-    from attree.data.datasets.hetero_infection import HeteroInfection
     from attree.data.datasets.hin import HIN
-    from attree.data.datasets.infection import Infection
+    from attree.data.datasets.infection import HeteroInfection, Infection
     from attree.data.datasets.mutag import MUTAG
     from attree.data.datasets.planetoid import Planetoid, PlanetoidLinks
     from attree.data.datasets.pyg import PyG, PyGGraphs
@@ -68,7 +67,7 @@ _HOMES = {
     "DatasetModule": "base",
     "GraphDataModule": "graph_data",
     "HeteroDataModule": "node_data",
-    "HeteroInfection": "datasets.hetero_infection",
+    "HeteroInfection": "datasets.infection",
     "Infection": "datasets.infection",
     "LinkDataModule": "link_data",
     "NodeDataModule": "node_data",

@@ -13,8 +13,7 @@ from torch_geometric.typing import EdgeType
 
 from attree.data.ground_truth import GroundTruth
 from attree.errors import MissingDataError, expect
-from attree.tensors.arrays import check_edge_index
-from attree.tensors.ragged import find
+from attree.tensors.arrays import check_edge_index, find
 
 
 @dataclass(frozen=True)

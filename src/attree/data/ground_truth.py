@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attree.errors import ArgumentError, expect, expect_instance
-from attree.tensors.ragged import are_pointers, find, row_of
+from attree.tensors.arrays import are_pointers, find, row_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 
 from attree.data.splits import TrainingShard
 from attree.errors import expect, expect_int
-from attree.tensors.ragged import expand, pointers, row_of
+from attree.tensors.arrays import expand, pointers, row_of
 
 
 class TorchNeighborSampler(BaseSampler):

@@ -4,8 +4,7 @@
 Neither imports Lightning or Matplotlib.
 """
 
-from attree.evaluation.attention_tests import attention_tests
-from attree.evaluation.attention_tests_result import AttentionTests
+from attree.evaluation.attention_tests import AttentionTests, attention_tests
 from attree.evaluation.config import EvaluationConfig
 from attree.evaluation.evaluate import evaluate
 from attree.evaluation.evaluator import Evaluator

@@ -5,25 +5,29 @@ Explanation" (NAACL 2019), and Wiegreffe and Pinter, "Attention is not not Expla
 on citation graphs, attention was found to be nearly uniform (Li, Zhang, Shi, Wang and Zhang, "A Statistical
 Characterization of Attentions in Graph Neural Networks", ICLR workshop, 2019). Do the scores depend on the learned
 parameters? This is after Adebayo et al., "Sanity Checks for Saliency Maps" (NeurIPS 2018).
+
+Run a model with other attention weights: uniform, permuted, or as different as possible with equal predictions.
+
+The result of the tests of attention, as a table and in sentences.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from attree.attention.instruments import LayerCall, Softmax, Watcher, instrument
 from attree.attention.softmax_hook import attention_convs
-from attree.attention.stand_ins import copied, stand_in
+from attree.attention.stand_ins import copied, eval_mode, score_tensor, stand_in
 from attree.attribution import AttributionMethod, Pairs, make_methods, subject_pairs
 from attree.defaults import SEED
 from attree.errors import UnsupportedModelError, expect, expect_instance, expect_int, expect_list, expect_number
-from attree.evaluation.attention_tests_result import AttentionTests, PredictionTest
-from attree.evaluation.other_attention import Adversary, permuted, run_with, uniform
 from attree.metrics.functional import spearman
 from attree.source import Reading, explained_by_user
 from attree.subject import Head, Subject
@@ -32,6 +36,266 @@ from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
 from attree.subject.roots import Level, Targets
 from attree.tensors.limits import exact_dtype
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+Change = Callable[[int, Tensor, Tensor, Softmax], Tensor]
+"""Function `change(number, destination, scores, softmax)` that replaces the softmax `number` of a forward pass.
+
+`destination` is the destination node of each scored edge. It returns the attention weights that the model then uses.
+"""
+
+
+def run_with(subject: Subject, change: Change) -> Tensor:
+    """Return the model's output with every attention softmax replaced by `change`. Gradients work if enabled."""
+    with eval_mode(subject.model), instrument(subject.model, _ChangedAttention(change)):
+        return score_tensor(subject.call.run())
+
+
+class _ChangedAttention(Watcher):
+    """Replaces every softmax by a function."""
+
+    def __init__(self, change: Change) -> None:
+        self._change, self._num_softmaxes = change, 0
+
+    def softmax(self, call: LayerCall, scores: Tensor, softmax: Softmax) -> Tensor:
+        edges = call.scored_edges(scores.shape[0])
+        if edges is None:
+            raise UnsupportedModelError(
+                f"Expected {type(call.conv).__name__} to apply its softmax to one score per edge of its input graph, "
+                f"but {scores.shape[0]} scores do not match the edges: its attention cannot be replaced."
+            )
+        self._num_softmaxes += 1
+        return self._change(self._num_softmaxes - 1, edges[1], scores, softmax)
+
+
+def uniform(number: int, destination: Tensor, scores: Tensor, softmax: Softmax) -> Tensor:
+    """Return uniform attention weights."""
+    return softmax(torch.zeros_like(scores))
+
+
+def permuted(seed: int) -> Change:
+    """Return a function that permutes attention weights among the edges of each destination, equally in all heads."""
+
+    def change(number: int, destination: Tensor, scores: Tensor, softmax: Softmax) -> Tensor:
+        generator = torch.Generator().manual_seed(seed * 1000 + number)
+        shuffled = torch.randperm(destination.numel(), generator=generator).to(destination.device)
+        places = destination.argsort(stable=True)
+        sources = shuffled[destination[shuffled].argsort(stable=True)]
+        weights = softmax(scores)
+        return torch.zeros_like(weights).index_copy(0, places, weights[sources])
+
+    return change
+
+
+@dataclass
+class Adversary:
+    """Searches for attention that differs from the model's own as much as possible, with nearly equal predictions.
+
+    Each score before softmax gets its own shift, for every edge, head and layer. Adam maximises the distance between
+    the shifted and the model's own weights (total variation per destination, mean over destinations with more than one
+    edge), minus a penalty on predictions that move beyond `budget`. After Jain and Wallace, "Attention is not
+    Explanation" (NAACL 2019), section 4.2. As Wiegreffe and Pinter (EMNLP 2019) note, training need not be able to
+    reach such weights. They show that the predictions do not determine the attention.
+
+    Attributes:
+        budget: Largest allowed mean change of the predictions, as a total variation.
+        steps: Number of steps of Adam.
+        rate: Learning rate of Adam, in units of scores.
+        penalty: Factor of the penalty on predictions that move beyond the budget.
+    """
+
+    budget: float = 0.01
+    steps: int = 60
+    rate: float = 0.3
+    penalty: float = 50.0
+
+    def search(self, subject: Subject, distance: Callable[[Tensor], Tensor]) -> tuple[float, Tensor]:
+        """Return the largest distance of attention that was found, and the model's output with that attention.
+
+        Args:
+            subject: The model call to explain.
+            distance: Returns the distance of some outputs' predictions from the model's own.
+        """
+        shifts: list[Tensor] = []
+        moved: list[Tensor] = []
+
+        def change(number: int, destination: Tensor, scores: Tensor, softmax: Softmax) -> Tensor:
+            if number == len(shifts):
+                generator = torch.Generator().manual_seed(number)
+                start = 0.01 * torch.randn(scores.shape, generator=generator)
+                shifts.append(start.to(scores).requires_grad_())
+            weights = softmax(scores + shifts[number])
+            moved.append(_attention_distance(destination, softmax(scores), weights))
+            return weights
+
+        best = 0.0, subject.output
+        with torch.inference_mode(False), torch.enable_grad():
+            optimizer: torch.optim.Adam | None = None
+            for _ in range(self.steps):
+                moved.clear()
+                output = run_with(subject, change)
+                apart, attention = distance(output), torch.stack(moved).mean()
+                if float(apart.detach()) <= self.budget and float(attention.detach()) > best[0]:
+                    best = float(attention.detach()), output.detach()
+                loss = self.penalty * torch.relu(apart - self.budget) - attention
+                optimizer = torch.optim.Adam(shifts, lr=self.rate) if optimizer is None else optimizer
+                gradients = torch.autograd.grad(loss, shifts, allow_unused=True)
+                for shift, gradient in zip(shifts, gradients, strict=True):
+                    shift.grad = torch.zeros_like(shift) if gradient is None else gradient
+                optimizer.step()
+        return best
+
+
+def _attention_distance(destination: Tensor, usual: Tensor, other: Tensor) -> Tensor:
+    """Return the total variation of a destination's weights, mean over heads and destinations with several edges."""
+    count = int(destination.max()) + 1 if destination.numel() else 0
+    apart = (usual - other).abs().reshape(destination.numel(), -1).mean(dim=1) / 2
+    by_node = apart.new_zeros(count).index_add(0, destination, apart)
+    several = destination.bincount(minlength=count) > 1
+    return by_node[several].mean() if bool(several.any()) else by_node.sum()
+
+
+LITTLE = 0.05
+"""Largest move of predictions (mean total variation) that counts as hardly any."""
+
+ALIKE = 0.7
+"""Smallest rank correlation at which scores count as similar."""
+
+
+@dataclass(frozen=True)
+class PredictionTest:
+    """Change of the predictions with other attention.
+
+    Attributes:
+        distance: Mean total variation between the predicted distributions; for regression, the mean absolute
+            difference divided by the standard deviation of the predictions.
+        changed: Share of targets whose predicted class changes; NaN for regression.
+        accuracy: Accuracy with the other attention; NaN without labels.
+        attention: Distance of the other attention from the model's (mean total variation), if it was searched for;
+            else NaN.
+    """
+
+    distance: float
+    changed: float
+    accuracy: float = math.nan
+    attention: float = math.nan
+
+
+@dataclass(frozen=True)
+class AttentionTests:
+    """The result of `attention_tests`; printed as a table and a few sentences.
+
+    Attributes:
+        uniform: Predictions with uniform attention.
+        permuted: Predictions with attention permuted within each neighbourhood, mean over the permutations.
+        adversarial: Predictions with the most different attention that the search found.
+        accuracy: Accuracy of the model itself; NaN without labels.
+        randomized: Rank correlation between the original scores and those with shuffled parameters: of the last
+            convolution, of the last two, and so on.
+        seeds: Rank correlation of scores for every two of the given models; empty if none were given.
+        method: Name in tables of the method whose scores are compared.
+        num_targets: Number of targets.
+    """
+
+    uniform: PredictionTest
+    permuted: PredictionTest
+    adversarial: PredictionTest
+    accuracy: float
+    randomized: list[float]
+    seeds: list[float] = field(default_factory=list)
+    method: str = "GAtt"
+    num_targets: int = 0
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a table with one row per test."""
+        import pandas as pd
+
+        rows: dict[str, dict[str, float]] = {}
+        if not math.isnan(self.accuracy):
+            rows["network attention"] = {
+                "predictions moved": 0.0,
+                "classes changed": 0.0,
+                "accuracy": self.accuracy,
+            }
+        rows |= {
+            f"{name} attention": {
+                "predictions moved": test.distance,
+                "classes changed": test.changed,
+                "accuracy": test.accuracy,
+                "attention moved": test.attention,
+            }
+            for name, test in (("uniform", self.uniform), ("permuted", self.permuted), ("other", self.adversarial))
+        }
+        for count, value in enumerate(self.randomized, start=1):
+            layers = "last layer" if count == 1 else f"last {count} layers"
+            rows[f"{layers} shuffled"] = {"rank correlation of scores": value}
+        if self.seeds:
+            rows["other seeds"] = {"rank correlation of scores": sum(self.seeds) / len(self.seeds)}
+        return pd.DataFrame.from_dict(rows, orient="index")
+
+    def to_dict(self) -> dict[str, float]:
+        """Return all defined numbers by name, for a file of metrics."""
+        table = self.to_pandas()
+        return {
+            f"{row}/{column}".replace(" ", "_"): float(value)
+            for row, values in table.iterrows()
+            for column, value in values.items()
+            if not math.isnan(value)
+        }
+
+    @property
+    def sentences(self) -> list[str]:
+        """The conclusions from the numbers, in words."""
+        return list(self._sentences())
+
+    def _sentences(self) -> Iterator[str]:
+        """Yield the conclusions from the tests of attention, one sentence each."""
+        pinned = self.uniform.distance >= LITTLE or self.permuted.distance >= LITTLE
+        if pinned:
+            yield (
+                f"Predictions depend on the network's attention: they move by {self.uniform.distance:.2f} with uniform "
+                f"and by {self.permuted.distance:.2f} with permuted attention, so it can be an explanation."
+            )
+        else:
+            yield (
+                f"Predictions hardly depend on the network's attention: they move by {self.uniform.distance:.2f} with "
+                f"uniform and by {self.permuted.distance:.2f} with permuted attention. How much a node attends to each "
+                "neighbour does not explain them; which neighbours it has may."
+            )
+        if self.adversarial.attention >= LITTLE:
+            yield (
+                f"Other attention gives the same predictions: it differs by {self.adversarial.attention:.2f} of at "
+                f"most 1 from the network's attention, and predictions move by {self.adversarial.distance:.3f}."
+            )
+        elif self.adversarial.attention > 0:
+            yield (
+                "The search found no other attention that gives the same predictions: it came as far as "
+                f"{self.adversarial.attention:.3f} of at most 1."
+            )
+        defined = [value for value in self.randomized if not math.isnan(value)]
+        if defined and defined[-1] >= ALIKE:
+            yield (
+                f"{self.method} hardly depends on the parameters: with all convolutions shuffled its scores still "
+                f"correlate by {defined[-1]:.2f} with what they were. It shows the graph more than what was learned."
+            )
+        elif defined:
+            yield f"{self.method} depends on the parameters: shuffled, its scores correlate by {defined[-1]:.2f}."
+        if self.seeds:
+            mean = sum(self.seeds) / len(self.seeds)
+            stable = "agree" if mean >= ALIKE else "disagree"
+            yield f"Models of other seeds {stable} on it (rank correlation {mean:.2f})."
+
+    def __str__(self) -> str:
+        table = self.to_pandas().to_string(float_format=lambda value: f"{value:.3f}", na_rep="")
+        count = f"{self.num_targets:,} target{'' if self.num_targets == 1 else 's'}"
+        return "\n".join([count, table, *(f"- {sentence}" for sentence in self.sentences)])
+
+    def _repr_html_(self) -> str:
+        table: str = self.to_pandas().to_html(float_format=lambda value: f"{value:.3f}", na_rep="")
+        return table + "<ul>" + "".join(f"<li>{sentence}</li>" for sentence in self.sentences) + "</ul>"
 
 
 def attention_tests(

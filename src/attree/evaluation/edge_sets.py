@@ -11,9 +11,9 @@ from attree.attribution import AttributionMethod, Pairs, subject_pairs
 from attree.data import GroundTruth
 from attree.data.checks import check_truth
 from attree.errors import expect
-from attree.evaluation.certainty import PairColumns
 from attree.evaluation.config import Shard
 from attree.evaluation.names import JACCARD, PRECISION
+from attree.evaluation.statistics import PairColumns
 from attree.faithfulness import Effects, Reducer, ReductionProtocol, score_pairs
 from attree.faithfulness.choose import SET_ENGINES
 from attree.metrics import TruthAUROC
@@ -27,8 +27,8 @@ from attree.metrics.functional.sets import (
     unfaithfulness,
 )
 from attree.subject import Subject
+from attree.tensors.arrays import Rows, expand, pointers, row_of
 from attree.tensors.limits import exact_dtype
-from attree.tensors.ragged import Rows, expand, pointers, row_of
 
 SHARES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75)
 """Shares of a target's edges that are removed, or kept alone, besides 0 and 1."""

@@ -112,8 +112,7 @@ def evaluate(
     is_list = isinstance(models, list | tuple) and all(isinstance(peer, nn.Module | str | Path) for peer in models)
     expect(is_list, "models", "a list of models or folders of runs", models)
     if isinstance(data, OnDiskGraph):
-        from attree.evaluation.disk_subjects import DiskSubjects, check_plain
-        from attree.evaluation.on_disk import evaluate_on_disk
+        from attree.evaluation.on_disk import DiskSubjects, check_plain, evaluate_on_disk
 
         check_plain(truth=truth, level=level, readout=readout, node_type=node_type, models=models or None)
         config = EvaluationConfig(methods, protocols, random_draws=random_draws, seed=seed, sets=sets)

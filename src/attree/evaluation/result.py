@@ -1,25 +1,40 @@
-"""The result of an evaluation: metrics, and the scores and reductions that they were computed from."""
+"""The result of an evaluation: metrics, and the scores and reductions that they were computed from.
+
+What an evaluation measured: its metrics, and the scores and effects of single pairs that they come from.
+
+Node scores of an evaluation's targets: which nodes the predictions read, by the first walk among its methods.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from attree.attention import Attention
-from attree.attribution import METHODS, AttentionPath, AttributionMethod, NodeAttribution
-from attree.attribution.paths import paths_from
+from attree.attention.graph import Graph
+from attree.attribution import (
+    METHODS,
+    AttentionPath,
+    Attribution,
+    AttributionMethod,
+    GAtt,
+    NodeAttribution,
+    Pairs,
+    attribute_nodes,
+)
+from attree.attribution.tree import paths_from
 from attree.data import GroundTruth
-from attree.errors import ArgumentError, expect, expect_int, expect_path
-from attree.evaluation.certainty import Difference
-from attree.evaluation.measurements import Measurements
-from attree.evaluation.names import FAITHFULNESS, TRUTH, MetricName
-from attree.evaluation.node_scores import read_node_scores, scores_of_nodes, write_node_scores
-from attree.evaluation.result_formats import (
+from attree.errors import ArgumentError, UnsupportedModelError, expect, expect_int, expect_path
+from attree.evaluation.names import FAITHFULNESS, METRIC_LABELS, NUMBER_LABELS, TRUTH, MetricName
+from attree.evaluation.statistics import Certainty, Difference, PairColumns, influences_of
+from attree.evaluation.tables import (
     Arrays,
     TableKind,
     as_html,
@@ -30,13 +45,14 @@ from attree.evaluation.result_formats import (
 )
 from attree.evaluation.verdict import Verdict, verdict_level
 from attree.evaluation.verdict_rules import judge
-from attree.faithfulness import ReductionProtocol
-from attree.io.files import read_intervals, read_metrics, read_settings, write_metrics, write_text
+from attree.faithfulness import Reduction, ReductionProtocol
+from attree.io.files import read_intervals, read_metrics, read_npz, read_settings, write_metrics, write_npz, write_text
 from attree.io.terminal import in_notebook
 from attree.metrics.functional.intervals import LEVEL, UNKNOWN, Interval
 from attree.source.target_labels import TargetLabels, one_line
 from attree.subject import Subject
 from attree.subject.roots import Roots
+from attree.tensors.arrays import are_pointers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +60,164 @@ if TYPE_CHECKING:
 
     from attree.evaluation.stability import Stability
     from attree.explanation import TargetExplanation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurements:
+    """The numbers of an evaluation, without words and without the model.
+
+    Attributes:
+        metrics: Every metric by logged name; NaN if undefined.
+        pairs: The (target, edge) pairs of the metrics; in a distributed run, those of this process.
+        pair_scores: Each method's score of every pair; for a random method, of its first draw.
+        reductions: By protocol, the effect of reducing each pair's edge on the prediction.
+        predictions: Class probabilities of the targets, [targets, classes]; with several labels, of not having and of
+            having the measured one, [targets, 2]; None for regression.
+        truth_columns: Scores and labels of the pairs of targets with ground truth.
+        by_target: For metrics of sets of edges, the values of the single targets by metric name.
+        averaged: Methods whose metrics are means over several draws.
+        seconds: Time that each method took to score the pairs.
+        owner: Position of each pair's target among the targets of all processes; None in a single process.
+        all_targets: Number of targets of all processes; None in a single process.
+        population: Number of targets that the evaluated ones were drawn from; None if they stand for any number of
+            others, as graphs do.
+        has_intervals: Whether statistics have intervals.
+        gathered_certainty: The certainty over the targets of several processes; None in a single process, which
+            computes it when it is first needed.
+    """
+
+    metrics: dict[str, float]
+    pairs: Pairs
+    pair_scores: dict[str, Tensor]
+    reductions: dict[str, Reduction]
+    predictions: Tensor | None = None
+    truth_columns: PairColumns | None = None
+    by_target: dict[str, Tensor] = field(default_factory=dict)
+    averaged: frozenset[str] = frozenset()
+    seconds: dict[str, float] = field(default_factory=dict)
+    owner: Tensor | None = None
+    all_targets: int | None = None
+    population: int | None = None
+    has_intervals: bool = True
+    gathered_certainty: Certainty | None = None
+
+    @cached_property
+    def scores(self) -> dict[str, Attribution]:
+        """Each method's scores by target and edge."""
+        pairs = self.pairs
+        return {
+            name: Attribution(name, pairs.graph, pairs.targets, pairs.ptr, pairs.edges, values)
+            for name, values in self.pair_scores.items()
+        }
+
+    @property
+    def targets(self) -> Tensor:
+        """Ids of the explained nodes, pairs or graphs; in a distributed run, those of this process.
+
+        For a part of a larger graph, these are ids of the whole graph; those of `pairs` are of the part.
+        """
+        return self.pairs.graph.whole_nodes(self.pairs.targets)
+
+    @property
+    def num_targets(self) -> int:
+        """Number of explained nodes, pairs or graphs of all processes."""
+        return self.targets.numel() if self.all_targets is None else self.all_targets
+
+    @cached_property
+    def predicts_numbers(self) -> bool:
+        """Whether the model predicts numbers (regression), which have neither a confidence nor an entropy."""
+        effects = [reduction.delta_ne for reduction in self.reductions.values() if reduction.delta_ne.numel()]
+        return self.predictions is None and len(effects) > 0 and all(bool(entropy.isnan().all()) for entropy in effects)
+
+    @property
+    def statistic_labels(self) -> Mapping[str, str]:
+        """Names of the statistics in tables, by their names in metrics."""
+        return NUMBER_LABELS if self.predicts_numbers else METRIC_LABELS
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all targets there are were evaluated, so that no number could differ with other targets."""
+        return self.population is not None and self.num_targets >= self.population
+
+    def num_changed(self, protocol: str) -> int:
+        """Return the number of reductions that change the predicted class, which `p_auroc` is based on."""
+        return int(self.reductions[protocol].changed.sum())
+
+    def num_changed_targets(self, protocol: str) -> int:
+        """Return the number of targets with a reduction that changes the predicted class."""
+        return int(self.pairs.owner[self.reductions[protocol].changed].unique().numel())
+
+    def columns(self) -> PairColumns:
+        """Return the pairs as columns: scores by method, effects by protocol."""
+        effects = {
+            name: (reduction.delta_pc, reduction.delta_ne, reduction.changed)
+            for name, reduction in self.reductions.items()
+        }
+        return PairColumns(self.pairs.owner if self.owner is None else self.owner, self.pair_scores, effects)
+
+    @cached_property
+    def certainty(self) -> Certainty:
+        """How much each target moves every metric; computed on first use."""
+        if self.gathered_certainty is not None:
+            return self.gathered_certainty
+        if not self.has_intervals:
+            return Certainty()
+        truth = None if self.truth_columns is None else self.truth_columns.on_cpu()
+        columns = self.columns().on_cpu()
+        return influences_of(self.metrics, columns, truth, self.averaged, self.by_target, self.population)
+
+
+MOST_PAIRS = 10_000_000
+"""Node scores of larger evaluations are not computed: they would take about as long as those of edges."""
+
+
+def walk_among(methods: Iterable[str]) -> GAtt | None:
+    """Return the first method, by name, that scores nodes by a walk: GAtt, Uniform or Structure; None if none does."""
+    for name in methods:
+        if name in METHODS and issubclass(METHODS[name], GAtt):
+            method = METHODS[name].make()
+            assert isinstance(method, GAtt)
+            return method
+    return None
+
+
+def scores_of_nodes(
+    subject: Subject | None, targets: Tensor, methods: Iterable[str], num_pairs: int
+) -> NodeAttribution | None:
+    """Return the node scores of some targets; None without a model or a walk, or if there are too many pairs."""
+    method = walk_among(methods)
+    if subject is None or method is None or num_pairs > MOST_PAIRS:
+        return None
+    try:
+        return attribute_nodes(subject, targets, method)
+    except (UnsupportedModelError, ArgumentError):  # a walk that this network does not have
+        return None
+
+
+def write_node_scores(path: Path, nodes: NodeAttribution) -> Path:
+    """Write node scores as plain arrays: `method`, `targets`, `ptr`, `nodes`, `scores`."""
+    arrays = {name: getattr(nodes, name).cpu().numpy() for name in ("targets", "ptr", "nodes", "scores")}
+    return write_npz(path, method=nodes.method, **arrays)
+
+
+def read_node_scores(path: Path, graph: Graph) -> NodeAttribution | None:
+    """Read a file of `write_node_scores`; None if there is none. A damaged file raises an `ArgumentError`."""
+    if not path.is_file():
+        return None
+    arrays = read_npz(path)
+    try:
+        parts = (torch.from_numpy(arrays[name]) for name in ("targets", "ptr", "nodes", "scores"))
+        nodes = NodeAttribution(str(arrays["method"]), graph, *parts)
+        ids = nodes.nodes
+        fits = are_pointers(nodes.ptr, len(nodes), ids.numel()) and nodes.scores.shape == ids.shape
+        fits = fits and nodes.scores.is_floating_point() and ids.dtype == nodes.targets.dtype == torch.int64
+        fits = fits and (ids.numel() == 0 or 0 <= int(ids.min()) <= int(ids.max()) < graph.num_nodes)
+    except (KeyError, TypeError, ValueError, RuntimeError):
+        fits = False
+    if not fits:
+        raise ArgumentError(f"Expected argument `folder` to hold node scores that fit its graph, but {path} does not.")
+    return nodes
+
 
 METRICS_FILE, METHODS_FILE, ARRAYS_FILE = "metrics.json", "methods.json", "evaluation.npz"
 NODES_FILE = "nodes.npz"
@@ -258,7 +432,7 @@ class Evaluation(Measurements):
 
     def plot(self) -> Figure:
         """Draw all statistics as bars, with one panel per protocol and one colour per method."""
-        from attree.report.method_figures import evaluation_figure
+        from attree.report.score_figures import evaluation_figure
 
         return evaluation_figure(self)
 

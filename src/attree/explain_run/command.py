@@ -18,8 +18,8 @@ from attree.evaluation import EvaluationConfig, Evaluator
 from attree.evaluation.config import Shard
 from attree.evaluation.evaluate import REDUCING
 from attree.explain_run.on_disk import ExplainedDiskNodes
+from attree.explain_run.parts import process_share
 from attree.explain_run.ray_engine import RayOptions, expect_ray, write_with_ray
-from attree.explain_run.shares import process_share
 from attree.explain_run.summary import MOST_TARGETS, CallSummary, clear_summary
 from attree.explain_run.targets import ExplainedTargets
 from attree.explain_run.write_part import PART_ROWS, ExplainCall, OpenCall, WrittenPart

@@ -15,13 +15,12 @@ from attree.data.on_disk import OnDiskGraph
 from attree.data.on_disk.graph import DESCRIPTION
 from attree.errors import ArgumentError, expect
 from attree.evaluation import Evaluation, EvaluationConfig
-from attree.evaluation.disk_subjects import DiskSubjects
-from attree.evaluation.on_disk import evaluate_on_disk, evaluated_parts, sizes_of, with_methods
+from attree.evaluation.on_disk import DiskSubjects, evaluate_on_disk, evaluated_parts, sizes_of, with_methods
 from attree.explain_run.rows import ScoredRows
 from attree.explain_run.targets import ExplainedTargets, ExplainRequest, needs_predictions, parse_targets, true_labels
 from attree.runs.load_run import FinishedRun
 from attree.source import Source
-from attree.source.network import known_head
+from attree.source.explained import known_head
 from attree.source.source import choose_targets
 from attree.source.target_labels import predicted_classes
 from attree.subject import Subject

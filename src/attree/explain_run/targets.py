@@ -1,27 +1,36 @@
-"""The targets of a call of `attree explain`: the `--targets` argument, and the base class of explained targets."""
+"""The targets of a call of `attree explain`: the `--targets` argument, and the base class of explained targets.
+
+The explained targets of a run: nodes, pairs of nodes, or graphs, found as `ExplainCallback` finds them.
+"""
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 import torch
-from torch import Tensor
-from torch_geometric.data import Batch, Data
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data, HeteroData
 
-from attree.attribution import AttributionMethod
+from attree.attribution import METHODS, AttributionMethod, FlowMethod, GAtt, Random
+from attree.attribution.flows import frontier_bound
+from attree.attribution.subgraphs import SubgraphScorer
 from attree.data import GroundTruth
-from attree.errors import ArgumentError, expect
+from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.evaluation import Evaluation
-from attree.explain_run.rows import ScoredRows
+from attree.explain_run.rows import ScoredRows, SubgraphRows, SubjectRows
 from attree.faithfulness import ReductionProtocol
-from attree.source import Source, TargetLabels, choose_targets
-from attree.subject import Subject
+from attree.runs.load_run import FinishedRun
+from attree.source import Reading, Source, TargetLabels, choose_targets, find_subject, source_of
+from attree.source.target_labels import predicted_classes
+from attree.subject import Head, Subject
+from attree.subject.head import labels_of
 from attree.tensors.limits import chunk_bounds
 
 FORMS = "ids and ranges (2,44,100-110), random:20, errors, errors:20, truth, truth:20 or all"
@@ -207,3 +216,233 @@ def true_labels(y: Any, number: int) -> Tensor:
     if isinstance(y, Tensor) and not y.is_floating_point() and y.numel() >= number and y.numel() == y.shape[0]:
         return y.view(-1)[:number] if number == 1 else y.view(-1)
     return torch.full((number,), -1)
+
+
+LOGITS = Head("multiclass_classification", "raw")
+
+GRAPHS_AT_ONCE = 1024
+"""Number of graphs in a forward pass that computes only predictions."""
+
+
+class ExplainedNodes(ExplainedTargets):
+    """Nodes of one graph, or pairs of its nodes. Nodes of a heterogeneous graph are numbered within their type.
+
+    Args:
+        subject: The subject of the whole graph.
+        source: The run's data.
+        request: The user's request.
+    """
+
+    def __init__(self, subject: Subject, source: Source, request: ExplainRequest) -> None:
+        super().__init__(source, request)
+        graph, wrong = source.graphs[0], None
+        self.graphs = [graph]
+        self.truth = source.truth
+        self._subject = subject
+        self._by_neighbourhood = request.by_neighbourhood
+        # By neighbourhoods, not even the level of the outputs may be found by a pass over the graph.
+        number = int(graph.num_nodes or 0) if request.by_neighbourhood else subject.num_targets
+        labels = true_labels(graph.get("y") if request.by_neighbourhood else labels_of(graph, subject), number)
+        if needs_predictions(request.targets):
+            named = "named or random ones with --by_neighbourhood"
+            expect(not request.by_neighbourhood, "targets", named, request.targets)
+            wrong = ((predicted_labels(subject) != labels) & (labels >= 0)).nonzero().view(-1)
+        true = None if source.truth is None else source.truth.targets
+        self.ids = parse_targets(request.targets, number, wrong, true, request.seed)
+        self.labels = labels[self.ids]
+
+    @property
+    def subject(self) -> Subject:
+        return self._subject
+
+    @property
+    def positions(self) -> Tensor:
+        return self.ids
+
+    def sizes(self) -> Tensor:
+        """Return an upper bound on each target's number of rows, [T]: the edges in the target's neighbourhood."""
+        subgraphs = self._subgraph_rows
+        depth = self.subject.num_layers if subgraphs is None else subgraphs.num_layers
+        # All edges into nodes fewer than `steps` hops away. With protocols, pairs reach one hop further.
+        steps = depth + 1 + bool(self.protocols)
+        bound = frontier_bound(self.subject.graph, steps).cpu()
+        if subgraphs is None:
+            roots = self.subject.roots(self.ids)
+            owner, node = roots.owner.cpu(), roots.node.cpu()
+            sizes = torch.zeros(self.ids.numel(), dtype=bound.dtype).index_add(0, owner, bound[node])
+        else:
+            sizes = bound[self.ids]
+        return sizes.clamp(max=float(self.subject.graph.num_edges))
+
+    def predictions(self) -> Tensor | None:
+        return predicted_classes(self.subject, self.subject.targets(self.ids))
+
+    def table(self, begin: int, end: int) -> pa.Table:
+        targets = self.ids[begin:end]
+        if self._subgraph_rows is not None:
+            return self._subgraph_rows.of(targets.to(self.subject.device), list(self.methods)).table()
+        return self._rows.of(targets).table()
+
+    @cached_property
+    def _rows(self) -> SubjectRows:
+        return SubjectRows(self.subject, self.methods, self.protocols)
+
+    @cached_property
+    def _subgraph_rows(self) -> SubgraphRows | None:
+        """Return the maker of rows that runs the model on neighbourhoods; None without --by_neighbourhood."""
+        if not self._by_neighbourhood:
+            return None
+        expect(
+            not self.protocols,
+            "protocols",
+            "none with --by_neighbourhood",
+            [str(protocol) for protocol in self.protocols],
+        )
+        random = {name: method for name, method in self.methods.items() if isinstance(method, Random)}
+        others = {name: method for name, method in self.methods.items() if name not in random}
+        flows = {name: method for name, method in others.items() if isinstance(method, FlowMethod)}
+        if len(flows) < len(others):
+            able = ", ".join(name for name, method in METHODS.items() if issubclass(method, FlowMethod))
+            unable = ", ".join(name for name in others if name not in flows)
+            raise ArgumentError(
+                f"Expected argument `methods` to be among {able} with --by_neighbourhood, as other methods need a pass "
+                f"over the whole graph, but got {unable}."
+            )
+        subject = self.subject
+        scorers = {
+            name: SubgraphScorer(method, subject.model, subject.call.x, subject.graph, self.ids[:1].to(subject.device))
+            for name, method in (flows or {"gatt": GAtt()}).items()
+        }
+        return SubgraphRows(scorers, random)
+
+
+class ExplainedGraphs(ExplainedTargets):
+    """Graphs of a dataset. In the rows, nodes are numbered within their graph.
+
+    Args:
+        make_subject: Makes the subject of a batch of graphs.
+        source: The run's data.
+        request: The user's request.
+    """
+
+    def __init__(self, make_subject: Callable[[Batch], Subject], source: Source, request: ExplainRequest) -> None:
+        super().__init__(source, request)
+        self._make_subject = make_subject
+        wrong = _misclassified(make_subject, source.graphs) if needs_predictions(request.targets) else None
+        self.ids = parse_targets(request.targets, len(source.graphs), wrong, None, request.seed)
+        self.graphs = [source.graphs[position] for position in self.ids.tolist()]
+        self.labels = torch.cat([true_labels(graph.get("y"), 1) for graph in self.graphs])
+
+    @cached_property
+    def subject(self) -> Subject:
+        return self._subject_of(self.graphs)
+
+    def sample(self) -> Subject:
+        return self._subject_of(self.graphs[:GRAPHS_AT_ONCE])
+
+    def only(self, part: Tensor) -> ExplainedTargets:
+        explained = super().only(part)
+        vars(explained).pop("subject", None)  # the cached subject has all graphs
+        explained.graphs = [self.graphs[position] for position in part.tolist()]
+        return explained
+
+    @property
+    def positions(self) -> Tensor:
+        return torch.arange(len(self.graphs))
+
+    @property
+    def first_nodes(self) -> Tensor:
+        return _first_nodes(self.graphs)
+
+    def sizes(self) -> Tensor:
+        return torch.tensor([float((graph.num_nodes or 0) + graph.num_edges) for graph in self.graphs])
+
+    @torch.no_grad()
+    def predictions(self) -> Tensor | None:
+        """Return the class probabilities of the explained graphs, [T, classes]; None if the model predicts none."""
+        parts = []
+        for begin in range(0, len(self.graphs), GRAPHS_AT_ONCE):
+            subject = self._subject_of(self.graphs[begin : begin + GRAPHS_AT_ONCE])
+            part = predicted_classes(subject, subject.targets("all"))
+            if part is None:
+                return None
+            parts.append(part)
+        return torch.cat(parts)
+
+    def bounds(self, rows: int) -> list[tuple[int, int]]:
+        """Return the first and last graph of each part; raise if there are several and a method needs training."""
+        bounds = super().bounds(rows)
+        trained = [name for name, method in self.methods.items() if method.needs_training]
+        if trained and len(bounds) > 1:
+            raise ArgumentError(
+                f"Expected argument `methods` to be methods that explain graphs one by one, or all graphs to fit into "
+                f"one part (--part_rows {int(self.sizes().sum())}), but got {', '.join(trained)}, fitted to all."
+            )
+        return bounds
+
+    def table(self, begin: int, end: int) -> pa.Table:
+        graphs = self.graphs[begin:end]
+        rows = SubjectRows(self._subject_of(graphs), self.methods, self.protocols).of(torch.arange(end - begin))
+        return rows.table(self.ids[begin:end], _first_nodes(graphs))
+
+    def _subject_of(self, graphs: Sequence[Data]) -> Subject:
+        return self._make_subject(Batch.from_data_list(list(graphs)))
+
+
+def _first_nodes(graphs: Sequence[Data]) -> Tensor:
+    sizes = torch.tensor([int(graph.num_nodes or 0) for graph in graphs])
+    return sizes.cumsum(0) - sizes
+
+
+@torch.no_grad()
+def _misclassified(make_subject: Callable[[Batch], Subject], graphs: Sequence[Data]) -> Tensor:
+    wrong = []
+    for begin in range(0, len(graphs), GRAPHS_AT_ONCE):
+        batch = Batch.from_data_list(list(graphs[begin : begin + GRAPHS_AT_ONCE]))
+        wrong.append((predicted_labels(make_subject(batch)) != batch.y.view(-1)).nonzero().view(-1) + begin)
+    return torch.cat(wrong)
+
+
+def find_targets(run: FinishedRun, request: ExplainRequest, device: torch.device) -> ExplainedTargets:
+    """Return the targets of a run, found in its module and data module as `ExplainCallback` finds them.
+
+    Args:
+        run: The run.
+        request: The user's request.
+        device: The device to run on. Targets, labels and rows stay on the host.
+    """
+    module, source = run.module.to(device), source_of(run.data, request.seed)
+    by_neighbourhood = request.by_neighbourhood
+
+    def make_subject(graph: Data) -> Subject:
+        return find_subject(module, copy(graph).to(device), source, Reading())
+
+    if not source.is_one_graph:
+        expect(not by_neighbourhood, "by_neighbourhood", "used only to explain nodes", "a run on many graphs")
+        explained = ExplainedGraphs(make_subject, source, request)
+        _expect_level(explained.sample(), "graph", module)
+        return explained
+    graph = source.graphs[0]
+    if by_neighbourhood:
+        targets = "a heterogeneous graph" if isinstance(graph, HeteroData) else "pairs of nodes"
+        expect(source.has_plain_nodes, "by_neighbourhood", "used only to explain nodes of one type", targets)
+        # No forward pass may see the whole graph, so none shows what the outputs are.
+        subject = Subject.of(run.net, graph.x.to(device), graph.edge_index.to(device), level="node", head=LOGITS)
+    else:
+        subject = make_subject(graph)
+        is_of_links = source.has_links and subject.level != "node"
+        _expect_level(subject, "edge" if is_of_links else "node", module)
+    return ExplainedNodes(subject, source, request)
+
+
+def _expect_level(subject: Subject, level: str, module: nn.Module) -> None:
+    """Raise if the model's outputs do not belong to the targets of the data."""
+    if subject.level != level:
+        expected = {
+            "graph": "predict classes of graphs, as its data has many",
+            "edge": "predict pairs of nodes, as its data has pairs to predict",
+        }.get(level, "predict classes of nodes")
+        raise UnsupportedModelError(
+            f"Expected {type(module).__name__} to {expected}, but it predicts one row per {subject.level}. Use "
+            "attree.evaluate and attree.explain instead."
+        )

@@ -18,11 +18,11 @@ from attree.data.on_disk import OnDiskGraph
 from attree.defaults import SEED
 from attree.errors import ArgumentError, expect, expect_instance, expect_int
 from attree.evaluation import Evaluation
-from attree.evaluation.disk_subjects import DiskSubjects, check_plain, check_untrained
 from attree.evaluation.evaluate import check_defined
+from attree.evaluation.on_disk import DiskSubjects, check_plain, check_untrained
 from attree.explanation.explanation import TargetExplanation
 from attree.faithfulness import Reducer, ReductionProtocol, resolve_protocol, score_pairs
-from attree.faithfulness.beyond_tree import reduce_all
+from attree.faithfulness.occlusion import reduce_all
 from attree.report.selection import strongest_first
 from attree.source import Reading, explained_by_user
 from attree.source.target_labels import TargetLabels, describe_network, predicted_classes

@@ -1,8 +1,11 @@
-"""Explanation of one prediction: edges with their scores and exact effects, as text, figure and files."""
+"""Explanation of one prediction: edges with their scores and exact effects, as text, figure and files.
+
+The nodes that a prediction reads, with their scores and exact effects.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,12 +17,20 @@ import torch
 from rich.text import Text
 from torch import Tensor
 
-from attree.attribution import METHODS, AttentionPath, FlowMethod, GlobalPairs, global_pairs
+from attree.attribution import (
+    METHODS,
+    AttentionPath,
+    AttributionMethod,
+    FlowMethod,
+    GAtt,
+    GlobalPairs,
+    attribute_nodes,
+    global_pairs,
+)
 from attree.errors import expect_int, expect_path
 from attree.evaluation import Evaluation
-from attree.explanation.nodes import NodeScore, nodes_of_target
 from attree.explanation.sentence import NO_EDGE, EdgeEffect, sentence_of
-from attree.faithfulness import resolve_protocol
+from attree.faithfulness import NodeEffects, ReductionProtocol, node_effects, resolve_protocol
 from attree.io.files import replacing
 from attree.io.terminal import in_notebook, plain_console
 from attree.subject import Subject
@@ -28,6 +39,56 @@ from attree.subject.diagnose import follows_all_nodes
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class NodeScore:
+    """One node of an explanation.
+
+    Attributes:
+        node: The node.
+        score: The score that the method gives to the node; its effect, if the method has no node scores.
+        effect: The drop in the probability of the predicted class (or in the number) without the node's messages.
+        changes: Whether the predicted class changes.
+        name: The node in words.
+    """
+
+    node: int
+    score: float
+    effect: float
+    changes: bool
+    name: str
+
+
+def nodes_of_target(
+    subject: Subject,
+    target: int,
+    method: AttributionMethod | None,
+    protocol: ReductionProtocol,
+    name: Callable[[int], str],
+) -> list[NodeScore]:
+    """Return the nodes that a target reads, by descending size of the score.
+
+    Args:
+        subject: The subject.
+        target: A node, pair or graph.
+        method: The method that scores the nodes: a walk by its r at the input; any other, or None, by the effect.
+        protocol: How the messages of a node are removed.
+        name: Returns the name of a node.
+    """
+    effects: NodeEffects = node_effects(subject, [target], protocol)
+    scores = effects.delta_pc.double()
+    if isinstance(method, GAtt):
+        scores = attribute_nodes(subject, [target], method).dense(target).double()[effects.node]
+    order = scores.abs().argsort(descending=True, stable=True)
+    nodes, values = effects.node[order].tolist(), scores[order].tolist()
+    return [
+        NodeScore(node, score, effect, changes, name(node))
+        for node, score, effect, changes in zip(
+            nodes, values, effects.delta_pc[order].tolist(), effects.changed[order].tolist(), strict=True
+        )
+    ]
+
 
 SHOWN_EDGES = 8
 SHOWN_NODES = 5
@@ -265,8 +326,10 @@ class TargetExplanation:
                 their paths to the target.
             nodes: Paint the nodes by their scores, such as the atoms of a molecule.
         """
-        from attree.report.case_studies import neighbourhood_name  # Matplotlib is slow to import
-        from attree.report.case_study import case_study
+        from attree.report.case_study import (
+            case_study,
+            neighbourhood_name,  # Matplotlib is slow to import
+        )
 
         pairs, about = self.evaluation.pairs, self.evaluation.about
         dense = self.scores.new_zeros(pairs.graph.num_edges)

@@ -5,15 +5,13 @@ The methods that score an edge by this effect are here too, because they use the
 """
 
 from attree.defaults import PROTOCOLS as DEFAULT_PROTOCOLS
-from attree.faithfulness.attention_gradient import AttentionGradient
 from attree.faithfulness.choose import Effects, Reducer, reduce_attention
 from attree.faithfulness.copies import CopiesReducer
-from attree.faithfulness.deletion import delete_edges
-from attree.faithfulness.effects_of_nodes import NodeEffects, key_effects, node_effects, pair_effects
 from attree.faithfulness.exact.algebra import LayerAlgebra, States, register_algebra
 from attree.faithfulness.exact.reducer import ExactReducer
-from attree.faithfulness.message_gradient import MessageGradient
-from attree.faithfulness.occlusion import Occlusion, OcclusionExplainer, score_pairs
+from attree.faithfulness.first_order import AttentionGradient, MessageGradient
+from attree.faithfulness.node_effects import NodeEffects, key_effects, node_effects, pair_effects
+from attree.faithfulness.occlusion import Occlusion, OcclusionExplainer, delete_edges, score_pairs
 from attree.faithfulness.protocol import (
     PROTOCOLS,
     Protocols,

@@ -22,14 +22,13 @@ from attree.faithfulness.copies import CopiesReducer
 from attree.faithfulness.exact.recording import has_layers_without_attention
 from attree.faithfulness.exact.reducer import ExactPass, ExactReducer
 from attree.faithfulness.protocol import ReductionProtocol, resolve_protocol
-from attree.faithfulness.reading_edges import is_known_to_delete, reads_other_edges
 from attree.faithfulness.reduction import Progress, Reduction, ReductionEngine, ReductionPass
-from attree.faithfulness.whole import WholeReducer
+from attree.faithfulness.whole import WholeReducer, is_known_to_delete, reads_other_edges
 from attree.subject import Head, Subject
-from attree.subject.part_check import NotLocalError, NotRowwiseError
+from attree.subject.model_call import NotLocalError, NotRowwiseError
 from attree.subject.structure import facts_of
+from attree.tensors.arrays import Rows, are_pointers
 from attree.tensors.limits import REDUCTION_MEMORY
-from attree.tensors.ragged import Rows, are_pointers
 
 T = TypeVar("T")
 

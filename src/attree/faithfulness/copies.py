@@ -14,20 +14,20 @@ from torch import Tensor
 from torch.nn import MultiheadAttention
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.eval_mode import eval_mode
 from attree.attention.global_attention import global_modules
 from attree.attention.provenance import tensors_in
 from attree.attention.softmax_hook import message_passing
-from attree.attribution.neighbourhoods import neighbourhoods
+from attree.attention.stand_ins import eval_mode
 from attree.attribution.pairs import Pairs
+from attree.attribution.subgraphs import neighbourhoods
 from attree.faithfulness.protocol import ReductionProtocol, reduced_run
 from attree.faithfulness.reduction import Progress, ReductionEngine, ReductionPass, ReductionWriter
 from attree.faithfulness.wide_floats import ExactRun, WideSubject
 from attree.subject import Part, Subject
 from attree.subject.arguments import Kind
-from attree.subject.part_check import NotLocalError, check_local, target_outputs
+from attree.subject.model_call import NotLocalError, check_local, target_outputs
+from attree.tensors.arrays import Rows, expand
 from attree.tensors.limits import REDUCTION_MEMORY, chunk_bounds, exact_dtype, resolution
-from attree.tensors.ragged import Rows, expand
 
 READS_PADDING = (
     "on copies its outputs differ: it attends over all nodes by sums that may count the padding of a batch (PyG's "

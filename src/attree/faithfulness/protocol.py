@@ -24,11 +24,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv
 
-from attree.attention.conv_edges import edge_ids, find_type
-from attree.attention.eval_mode import eval_mode
-from attree.attention.graph import EdgeType, Graph, plain
+from attree.attention.graph import EdgeType, Graph, edge_ids, find_type, plain
 from attree.attention.instruments import LayerCall, Softmax, Watcher, instrument
 from attree.attention.softmax_hook import message_passing
+from attree.attention.stand_ins import eval_mode
 from attree.defaults import ALL_PROTOCOLS, AUTHORS
 from attree.errors import UnsupportedModelError, expect, expect_list, expect_name, expect_name_among, expect_number
 from attree.subject import ModelCall

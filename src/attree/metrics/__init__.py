@@ -1,11 +1,17 @@
 """Statistics that compare scores with effects or ground truth: pure functions, and `torchmetrics` classes."""
 
 from attree.metrics import functional
-from attree.metrics.faithfulness import Faithfulness, FaithfulnessComparison
+from attree.metrics.faithfulness import (
+    CharacterizationScore,
+    EffectSizes,
+    Faithfulness,
+    FaithfulnessComparison,
+    Fidelity,
+    Unfaithfulness,
+    WithinPearson,
+)
 from attree.metrics.functional import Ranking, faithfulness_statistics
-from attree.metrics.sets import CharacterizationScore, Fidelity, Unfaithfulness
 from attree.metrics.statistics import AUROC, Kendall, Pearson, Spearman, TruthAUROC
-from attree.metrics.within import EffectSizes, WithinPearson
 
 __all__ = [
     "AUROC",

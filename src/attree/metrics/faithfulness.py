@@ -1,18 +1,32 @@
-"""Faithfulness statistics as `torchmetrics` classes: of one method, or of several methods over the same pairs."""
+"""Faithfulness statistics as `torchmetrics` classes: of one method, or of several methods over the same pairs.
+
+Statistics within targets as `torchmetrics.Metric` classes; `attree.metrics.functional.within` has the functions.
+
+Metrics of sets of edges as `torchmetrics.Metric` classes; `attree.metrics.functional.sets` has the functions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+import torch
 from torch import Tensor
-from torchmetrics import MetricCollection
+from torchmetrics import Metric, MetricCollection
 
 from attree.errors import expect
-from attree.metrics.base import ColumnMetric
 from attree.metrics.functional.auroc import as_labels
-from attree.metrics.functional.faithfulness import STATISTICS, faithfulness_statistics
 from attree.metrics.functional.ranking import Ranking
+from attree.metrics.functional.sets import characterization_score, fidelity, unfaithfulness
+from attree.metrics.functional.within import (
+    STATISTICS,
+    edges_of_effect,
+    effect_sizes,
+    faithfulness_statistics,
+    pearson_by_target,
+    strongest_effects,
+)
+from attree.metrics.statistics import ColumnMetric
 
 DELTAS = ("delta_pc", "delta_ne", "changed")
 
@@ -177,3 +191,157 @@ class FaithfulnessComparison(ColumnMetric):
 def _state(name: str) -> str:
     """Return the name of the attribute that holds a column."""
     return f"{PREFIX}{name}"
+
+
+class WithinPearson(ColumnMetric):
+    """Mean over targets of Pearson's correlation between scores and effects of the target's edges.
+
+    Targets without an effect do not count; see `attree.metrics.functional.pearson_by_target`. All pairs of a target
+    must be in one update.
+
+    >>> import torch
+    >>> metric = WithinPearson()
+    >>> effects, target = torch.tensor([0.5, 0.0, 0.0, 0.5, 0.0]), torch.tensor([4, 4, 4, 8, 8])
+    >>> metric(torch.tensor([1.0, 1.0, 0.0, 0.2, 0.1]), effects, target)
+    tensor(0.7500, dtype=torch.float64)
+    """
+
+    columns = ("values",)
+    plot_lower_bound = -1.0
+    plot_upper_bound = 1.0
+
+    def update(self, scores: Tensor, effects: Tensor, target: Tensor) -> None:
+        """Append the targets of some pairs.
+
+        Args:
+            scores: The method's score of each pair.
+            effects: The effect of reducing each pair's edge.
+            target: The target of each pair, as integers.
+        """
+        ids, owner = target.unique(return_inverse=True)
+        self.append(values=pearson_by_target(scores, effects, owner, ids.numel()))
+
+    def compute(self) -> Tensor:
+        """Compute the mean over the targets of all processes; NaN if no target has an effect."""
+        return self.column("values").sort().values.nanmean()  # sorted, so that no order of processes changes a digit
+
+
+class EffectSizes(ColumnMetric):
+    """How large effects are, as medians over targets, and how many targets have one.
+
+    The strongest effect of a single edge (0 for a target without an effect), and the number of edges that hold 90 % of
+    a target's effect. All pairs of a target must be in one update, with targets in ascending order.
+
+    >>> import torch
+    >>> sizes = EffectSizes()(torch.tensor([0.5, 0.125, -0.125, 0.0, 0.0]), torch.tensor([4, 4, 4, 8, 8]))
+    >>> {name: value.item() for name, value in sizes.items()}
+    {'strongest': 0.25, 'edges_90': 3.0, 'targets_with': 1.0}
+    """
+
+    columns = ("strongest", "edges")
+
+    def update(self, effects: Tensor, target: Tensor) -> None:
+        """Append the targets of some pairs.
+
+        Args:
+            effects: The effect of reducing each pair's edge.
+            target: The target of each pair, as integers, ascending.
+        """
+        ids, owner = target.unique(return_inverse=True)
+        strongest = strongest_effects(effects, owner, ids.numel())
+        self.append(strongest=strongest, edges=edges_of_effect(effects, owner, ids.numel()))
+
+    def compute(self) -> dict[str, Tensor]:
+        """Compute the medians over the targets of all processes; NaN if there are none."""
+        return effect_sizes(self.column("strongest"), self.column("edges"))
+
+
+class _MeanOverTargets(Metric):
+    """Mean of one value per target, over all processes."""
+
+    is_differentiable = False
+    full_state_update = False
+    total: Tensor
+    count: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")
+        self.add_state("count", torch.zeros(()), dist_reduce_fx="sum")
+
+    def add(self, values: Tensor) -> None:
+        """Add the values of some targets."""
+        self.total = self.total + values.sum().to(self.total)
+        self.count = self.count + values.numel()
+
+    def compute(self) -> Tensor:
+        """Return the mean; NaN without targets."""
+        return self.total / self.count
+
+
+class Fidelity(_MeanOverTargets):
+    """Share of targets whose prediction changes when edges are masked: fidelity+ or fidelity-.
+
+    >>> metric = Fidelity()
+    >>> metric.update(torch.tensor([0, 1]), torch.tensor([0, 2]))
+    >>> metric.compute()
+    tensor(0.5000)
+    """
+
+    def update(self, predicted: Tensor, predicted_after: Tensor) -> None:
+        """Add targets: their predicted classes with all edges and with some edges masked."""
+        self.add(fidelity(predicted, predicted_after))
+
+
+class Unfaithfulness(_MeanOverTargets):
+    """Distance of the predictions from the chosen edges alone to the predictions from all edges, mean over targets.
+
+    >>> metric = Unfaithfulness()
+    >>> metric.update(torch.tensor([[0.5, 0.5]]), torch.tensor([[1.0, 0.0]]))
+    >>> metric.compute()
+    tensor(0.5000)
+    """
+
+    higher_is_better = False
+
+    def update(self, probability: Tensor, probability_after: Tensor) -> None:
+        """Add targets: their class probabilities with all edges and with the chosen edges alone."""
+        self.add(unfaithfulness(probability, probability_after))
+
+
+class CharacterizationScore(Metric):
+    """Weighted harmonic mean of fidelity+ and 1 - fidelity-.
+
+    Args:
+        weight: Weight of fidelity+, in (0, 1).
+        kwargs: Arguments of `torchmetrics.Metric`.
+
+    >>> metric = CharacterizationScore()
+    >>> metric.update(torch.tensor([0, 1]), without=torch.tensor([0, 2]), alone=torch.tensor([0, 1]))
+    >>> metric.compute()
+    tensor(0.6667)
+    """
+
+    is_differentiable = False
+    higher_is_better = True
+    full_state_update = False
+
+    def __init__(self, weight: float = 0.5, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.weight = weight
+        self.positive, self.negative = Fidelity(**kwargs), Fidelity(**kwargs)
+
+    def update(self, predicted: Tensor, without: Tensor, alone: Tensor) -> None:
+        """Add targets: their predicted classes with all edges, without the chosen edges, and with these alone."""
+        self.positive.update(predicted, without)
+        self.negative.update(predicted, alone)
+
+    def compute(self) -> Tensor:
+        """Return the score over all targets."""
+        return characterization_score(self.positive.compute(), self.negative.compute(), self.weight)
+
+    def reset(self) -> None:
+        """Remove all targets."""
+        super().reset()
+        self.positive.reset()
+        self.negative.reset()

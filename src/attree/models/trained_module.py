@@ -16,11 +16,16 @@ from torchmetrics import MeanMetric
 
 from attree.data.base import DatasetModule
 from attree.errors import ArgumentError, expect, expect_number
-from attree.models.attention_net import GAT, GATv2, SuperGAT
-from attree.models.conv_net import GCN, GIN, SAGE
+from attree.models.conv_nets import GAT, GCN, GIN, SAGE, GATv2, SuperGAT
 from attree.models.hetero_net import HGT, HeteroGAT
-from attree.penalties.registry import PenaltiesArgument, only_own, plain_settings
-from attree.penalties.regularizer import AttentionPenalties, WatchedPass, log_penalties
+from attree.penalties.regularizer import (
+    AttentionPenalties,
+    PenaltiesArgument,
+    WatchedPass,
+    log_penalties,
+    only_own,
+    plain_settings,
+)
 from attree.subject import Head
 
 NETS: dict[str, type[nn.Module]] = {net.__name__: net for net in (GAT, GATv2, SuperGAT, GCN, SAGE, GIN, HGT, HeteroGAT)}

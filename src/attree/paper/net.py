@@ -18,13 +18,13 @@ from torch_geometric.utils import softmax
 
 from attree.attention import Graph
 from attree.attention.capture import Attention
-from attree.attention.eval_mode import eval_mode
+from attree.attention.stand_ins import eval_mode
 from attree.data import Arxiv, BAShapes, GraphDataModule, Infection, NodeDataModule, Planetoid, WebKB
-from attree.data.datasets.array_files import load_arrays
 from attree.data.datasets.hin import HIN
 from attree.data.datasets.mutag import MUTAG
+from attree.data.datasets.third_party import load_arrays
 from attree.errors import MissingDataError, expect
-from attree.faithfulness.exact.algebra.known import SuperGATAlgebra, register_algebra
+from attree.faithfulness.exact.algebra import SuperGATAlgebra, register_algebra
 from attree.models import GAT, AttentionNet, GATv2, GraphClassifier, SuperGAT
 from attree.paper.printed_numbers import Recipe, recipe
 

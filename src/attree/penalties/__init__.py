@@ -4,8 +4,13 @@ Each penalty takes the attention of a training step, with gradients, and returns
 """
 
 from attree.penalties.penalty import AttentionPenalty, PenalizedStep
-from attree.penalties.registry import PENALTIES, make_penalties
-from attree.penalties.regularizer import AttentionPenalties, AttentionPenaltyCallback, WatchedPass
+from attree.penalties.regularizer import (
+    PENALTIES,
+    AttentionPenalties,
+    AttentionPenaltyCallback,
+    WatchedPass,
+    make_penalties,
+)
 from attree.penalties.rows import GSAT, Entropy, HeadAgreement, Sparsity, UniformDistance
 from attree.penalties.targets import EffectConsistency, TrueEdges
 

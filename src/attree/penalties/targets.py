@@ -11,7 +11,7 @@ from torch_geometric.data import Data, HeteroData
 
 from attree.attribution.baselines import hashed_uniform
 from attree.attribution.gatt import GAtt
-from attree.attribution.neighbourhoods import subject_pairs
+from attree.attribution.subgraphs import subject_pairs
 from attree.data.ground_truth import GroundTruth
 from attree.errors import (
     ArgumentError,

@@ -2,21 +2,30 @@
 
 Lines are computed here and not by Matplotlib's arrow patches: a few collections per panel draw many times faster than
 hundreds of patches, and self-loops can point to the side where their node has room.
+
+Figure of a computation tree: all messages behind one target's output, with their attention.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import networkx as nx
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.collections import EllipseCollection, LineCollection, PolyCollection
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from attree.report.style import BLUE, INK, MUTED, ORANGE, SMALL_SIZE
+from attree.attribution import ComputationTree
+from attree.errors import expect
+from attree.report.style import BLUE, INK, MUTED, ORANGE, SCORE_COLORS, SMALL_SIZE, count, new_figure, plain_axes
 from attree.tensors.arrays import Floats
 
 MARGIN = 2.8
@@ -225,3 +234,196 @@ def draw_nodes(
             size = min(SMALL_SIZE, 255 * layout.radius / max(2, *map(len, lines)))
             centred: dict[str, Any] = {"ha": "center", "va": "center_baseline" if len(lines) == 1 else "center"}
             axes.text(x, y, name, fontsize=size, color=INK, zorder=5, parse_math=False, **centred)
+
+
+LEVEL_INCHES = 1.25
+LEAF_INCHES = 0.36
+MOST_NODES = 400
+MOST_LEAVES_WITH_NUMBERS = 30
+"""With more leaves, the attention numbers would overlap."""
+
+HALOS = (BLUE, "#009E73", "#CC79A7", "#56B4E9")
+"""Colours of marked edges; the attention and the target use others."""
+
+
+def computation_tree(
+    tree: ComputationTree, edge: int | None = None, max_nodes: int = MOST_NODES, repeated: int = len(HALOS)
+) -> Figure:
+    """Draw a target's computation tree, as the paper's Figure 2: the root on top, one level of edges per layer.
+
+    Every occurrence of a node is drawn separately. Colour and width of a line show the attention that its layer gives
+    to the edge; if there is room, the attention is also printed. By default, the repeated edges that carry most
+    attention to the root are marked, each in its own colour. If `edge` is given, only that edge is marked, in blue: the
+    paths from its marks up to the root are the flows whose attention GAtt adds up.
+
+    If the tree was pruned when it was built, the title says how many nodes are not shown.
+
+    Args:
+        tree: The computation tree.
+        edge: Id in `tree.graph.edge_index` of the edge to mark; None marks repeated edges.
+        max_nodes: Size of the largest tree to draw. A larger tree must be built with `prune=True`.
+        repeated: Number of repeated edges to mark.
+    """
+    size = len(tree)
+    expect(size <= max_nodes, "tree", f"a computation tree of at most `max_nodes` = {max_nodes} nodes", size)
+    expect(0 <= repeated <= len(HALOS), "repeated", f"an integer in [0, {len(HALOS)}]", repeated)
+    if edge is not None:
+        expect(0 <= edge < tree.graph.num_edges, "edge", f"an edge id in [0, {tree.graph.num_edges})", edge)
+    marked = {edge: BLUE} if edge is not None else dict(zip(_repeated(tree)[:repeated], HALOS, strict=False))
+    across, leaves = _places(tree)
+    depth = np.array([node.depth for node in tree.nodes])
+    width = float(np.clip(LEAF_INCHES * leaves, 5.0, 24.0))
+    figure = new_figure(width + 0.8, LEVEL_INCHES * tree.num_layers + 1.5, _title(tree))
+    axes = figure.add_subplot()
+    _prepare(axes, tree.num_layers, leaves)
+    spacing = 72 * width / leaves
+    _draw_lines(axes, tree, across, depth, marked)
+    if leaves <= MOST_LEAVES_WITH_NUMBERS:
+        _write_attention(axes, tree, across, depth)
+    _draw_nodes(axes, tree, across, depth, spacing)
+    bar = figure.colorbar(
+        ScalarMappable(Normalize(0.0, 1.0), SCORE_COLORS), ax=axes, fraction=0.03, pad=0.01, aspect=25
+    )
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(labelsize=SMALL_SIZE, colors=MUTED, labelcolor=INK, length=2)
+    bar.set_label("attention", fontsize=SMALL_SIZE, color=INK)
+    handles = [
+        Line2D([], [], linewidth=6, color=color, alpha=0.45, label=_occurrences(tree, marked_edge))
+        for marked_edge, color in marked.items()
+    ]
+    if handles:
+        columns = len(handles) if width > 2.0 * len(handles) else 2
+        figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=SMALL_SIZE)
+    return figure
+
+
+def _repeated(tree: ComputationTree) -> list[int]:
+    """Return the edges that occur more than once, sorted by the attention that they carry to the root."""
+    product = np.ones(len(tree))
+    carried: dict[int, list[float]] = {}
+    for position, node in enumerate(tree.nodes):
+        if node.parent >= 0:
+            product[position] = product[node.parent] * np.nan_to_num(node.attention)
+            carried.setdefault(node.edge, []).append(float(product[position]))
+    totals = {edge: math.fsum(products) for edge, products in carried.items() if len(products) > 1}
+    return sorted(totals, key=lambda edge: (-totals[edge], edge))
+
+
+def _occurrences(tree: ComputationTree, edge: int) -> str:
+    source, destination = tree.graph.edge_index[:, edge].tolist()
+    times = sum(node.edge == edge for node in tree.nodes)
+    qualifier = "" if len(tree) == tree.size else "shown "
+    return f"{source} \N{RIGHTWARDS ARROW} {destination}, {qualifier}{count(times, 'time')}"
+
+
+def _places(tree: ComputationTree) -> tuple[NDArray[np.float64], int]:
+    """Return the horizontal position of each node, and the number of leaves.
+
+    Leaves are placed at distance 1 in depth-first order, every other node midway between its first and last child.
+    """
+    children: list[list[int]] = [[] for _ in tree.nodes]
+    for position, node in enumerate(tree.nodes):
+        if node.parent >= 0:
+            children[node.parent].append(position)
+    places = np.zeros(len(tree))
+    leaves = 0
+    stack = [0]
+    while stack:
+        position = stack.pop()
+        if not children[position]:
+            places[position] = leaves
+            leaves += 1
+        stack.extend(reversed(children[position]))
+    # Nodes are listed breadth first, so in reverse order every child comes before its parent.
+    for position in reversed(range(len(tree))):
+        if children[position]:
+            places[position] = (places[children[position][0]] + places[children[position][-1]]) / 2
+    return places, leaves
+
+
+def _prepare(axes: Axes, num_layers: int, leaves: int) -> None:
+    """Prepare the axes for the figure of a computation tree: set the limits, and label the levels by layer."""
+    plain_axes(axes)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.set_xticks([])
+    axes.set_yticks([-level - 0.5 for level in range(num_layers)])
+    axes.set_yticklabels([f"layer {num_layers - level}" for level in range(num_layers)], fontsize=SMALL_SIZE)
+    axes.tick_params(length=0)
+    axes.set_xlim(-0.7, leaves - 0.3)
+    axes.set_ylim(-num_layers - 0.3, 0.3)
+
+
+def _draw_lines(
+    axes: Axes,
+    tree: ComputationTree,
+    across: NDArray[np.float64],
+    depth: NDArray[np.int64],
+    marked: Mapping[int, str],
+) -> None:
+    """Draw the messages of a computation tree as lines, coloured by attention, with halos behind marked edges."""
+    steps = np.arange(1, len(tree))
+    parents = np.array([node.parent for node in tree.nodes])[1:]
+    attention = np.array([node.attention for node in tree.nodes])[1:]
+    segments = np.stack(
+        [np.column_stack([across[steps], -depth[steps]]), np.column_stack([across[parents], -depth[parents]])], axis=1
+    )
+    strength = np.nan_to_num(attention).clip(0.0, 1.0)
+    order = np.argsort(strength, kind="stable")
+    widths = 0.8 + 2.6 * strength
+    edges = np.array([node.edge for node in tree.nodes])[1:]
+    is_marked = np.isin(edges, list(marked))
+    halos = [marked[edge] for edge in edges[is_marked].tolist()]
+    axes.add_collection(
+        LineCollection(list(segments[is_marked]), linewidths=widths[is_marked] + 6, colors=halos, alpha=0.45, zorder=1)
+    )
+    axes.add_collection(
+        LineCollection(list(segments[order]), linewidths=widths[order], colors=SCORE_COLORS(strength[order]), zorder=2)
+    )
+
+
+def _write_attention(axes: Axes, tree: ComputationTree, across: NDArray[np.float64], depth: NDArray[np.int64]) -> None:
+    """Print the attention on each line, near the lower end, where lines are farthest apart."""
+    for position, node in enumerate(tree.nodes):
+        if node.parent >= 0:
+            x = 0.68 * across[position] + 0.32 * across[node.parent]
+            axes.text(
+                x,
+                -depth[position] + 0.32,
+                f"{node.attention:.2f}".lstrip("0"),
+                fontsize=SMALL_SIZE - 1.5,
+                color=INK,
+                ha="center",
+                va="center",
+                zorder=2.5,
+                bbox={"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
+            )
+
+
+def _draw_nodes(
+    axes: Axes, tree: ComputationTree, across: NDArray[np.float64], depth: NDArray[np.int64], spacing: float
+) -> None:
+    """Draw the nodes of a computation tree as discs, with node ids if there is room, and the target in orange."""
+    is_target = np.array([node.node == tree.target for node in tree.nodes])
+    longest = max(len(str(node.node)) for node in tree.nodes)
+    diameter = float(np.clip(0.85 * spacing, 3.0, 22.0))
+    axes.scatter(
+        across,
+        -depth,
+        s=diameter**2,
+        c=[ORANGE if is_root else "white" for is_root in is_target],
+        edgecolors=MUTED,
+        linewidths=0.8,
+        zorder=3,
+    )
+    text_size = min(SMALL_SIZE, 1.35 * diameter / longest)
+    if text_size < 4:
+        return
+    for node, x, level in zip(tree.nodes, across, depth, strict=True):
+        axes.text(x, -level, str(node.node), fontsize=text_size, color=INK, ha="center", va="center_baseline", zorder=4)
+
+
+def _title(tree: ComputationTree) -> str:
+    title = f"Computation tree of node {tree.target}: {count(tree.size, 'node')} in {count(tree.num_layers, 'layer')}"
+    hidden = tree.size - len(tree)
+    return f"{title}\n({count(hidden, 'node')} with less attention not shown)" if hidden else title

@@ -15,8 +15,7 @@ from rich.text import Text
 from attree.attribution import method_label
 from attree.evaluation.names import METRIC_LABELS, PREFIX, MetricName, number_and_interval, truth_note
 from attree.evaluation.result import Evaluation
-from attree.evaluation.result_formats import HALF_WIDTH_NOTE, SHORT_NOTE, TableKind, measured_targets
-from attree.evaluation.short_table import short_table
+from attree.evaluation.tables import HALF_WIDTH_NOTE, SHORT_NOTE, TableKind, measured_targets, short_table
 from attree.faithfulness import PROTOCOLS
 
 Points = list[tuple[int, float]]

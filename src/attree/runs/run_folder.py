@@ -13,8 +13,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.trainer.states import TrainerFn
 
 from attree.errors import ArgumentError
-from attree.io.files import write_text
-from attree.io.lock import FolderLock
+from attree.io.files import FolderLock, write_text
 
 _NUMBERED: WeakKeyDictionary[Logger, Path] = WeakKeyDictionary()
 """Run directories that were numbered here, by logger, for loggers without a version."""

@@ -19,8 +19,17 @@ from torch_geometric.sampler import NegativeSampling
 from attree.data import GraphDataModule, HeteroDataModule, LinkDataModule, NodeDataModule
 from attree.data.random_state import seeded_apart
 from attree.errors import ArgumentError, UnsupportedModelError, expect
-from attree.source.datasets import PARTS, as_dataset, pairs_to_predict
-from attree.source.source import Source, Subset, nodes_of, of_datasets, of_graph, of_links
+from attree.source.source import (
+    PARTS,
+    Source,
+    Subset,
+    as_dataset,
+    nodes_of,
+    of_datasets,
+    of_graph,
+    of_links,
+    pairs_to_predict,
+)
 from attree.source.target_labels import LINK_NAMES
 
 

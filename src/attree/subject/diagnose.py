@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from attree.attention.diagnostics import Bypass, measure_bypass, odd_outputs, predicted_class, random_outputs
-from attree.attention.eval_mode import eval_mode, score_tensor
 from attree.attention.locality import Locality, measure_locality
+from attree.attention.stand_ins import eval_mode, score_tensor
 from attree.attention.wiring import is_plain_stack
 from attree.errors import AttreeError, UnsupportedModelError
 from attree.subject.global_trace import global_trace

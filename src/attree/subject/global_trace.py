@@ -15,7 +15,6 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from attree.attention.eval_mode import eval_mode
 from attree.attention.global_attention import (
     GlobalCall,
     GlobalModuleCall,
@@ -29,6 +28,7 @@ from attree.attention.instruments import LayerCall, Watcher, instrument
 from attree.attention.layer_records import LayerRecords, record_layers
 from attree.attention.locality import loud_noise
 from attree.attention.provenance import tensors_in
+from attree.attention.stand_ins import eval_mode
 from attree.attention.wiring import OUTPUT, CallGraph, Feeds, Wiring, feeds_of, without_skips
 from attree.errors import UnsupportedModelError
 from attree.subject.model_call import ModelCall

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from attree.attention.eval_mode import eval_mode
 from attree.attention.global_attention import GlobalModuleCall, GlobalWatcher, watch_global
 from attree.attention.instruments import LayerCall, Watcher, instrument
 from attree.attention.locality import same
 from attree.attention.provenance import Provenance, storage_of, tensors_in
+from attree.attention.stand_ins import eval_mode
 from attree.errors import expect
 from attree.tensors.limits import exact_dtype
 

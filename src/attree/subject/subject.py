@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from attree.attention.capture import Attention, capture_run
-from attree.attention.eval_mode import eval_mode
 from attree.attention.graph import Graph
+from attree.attention.stand_ins import eval_mode
 from attree.attention.wiring import Wiring
 from attree.errors import ArgumentError, AttreeError, UnsupportedModelError, expect
 from attree.subject.binding import Call, bind_data

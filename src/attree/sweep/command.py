@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from attree.errors import ArgumentError, did_you_mean, expect
-from attree.io.lock import FolderLock
+from attree.io.files import FolderLock
 from attree.io.processes import stop_status, terminate_as_interrupt
 from attree.io.terminal import item_bar, plain_console
 from attree.report.style import count

@@ -19,13 +19,12 @@ from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, TrialState
 
 from attree.attribution import METHODS
-from attree.callbacks.metric_texts import accuracy_names
+from attree.callbacks.tensorboard import accuracy_names
 from attree.evaluation.names import FAITHFULNESS, TRUTH
+from attree.io.configs import read_yaml
 from attree.io.files import write_text
-from attree.io.yaml_files import read_yaml
-from attree.report.pareto_figure import pareto_front
 from attree.report.style import count
-from attree.report.sweep_figures import SETTING, method_of
+from attree.report.sweep_figures import SETTING, method_of, pareto_front
 from attree.sweep.plan import COLUMNS, RUN, SEED, SWEEP, Direction, Plan, Point, Run, Settings, short_names, value_text
 from attree.sweep.run import folder_of_run, is_marked, metrics_of_run
 from attree.sweep.study import FINGERPRINT, SweepStudy

@@ -19,8 +19,7 @@ from typing import Literal
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from attree.errors import ArgumentError
-from attree.io.files import read_metrics, write_text, zip_damage
-from attree.io.lock import FolderLock
+from attree.io.files import FolderLock, read_metrics, write_text, zip_damage
 from attree.io.processes import start_child
 from attree.sweep.plan import Plan, Run, value_text
 

@@ -12,14 +12,13 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from attree.attention.graph import Graph
 from attree.attribution.flows import Frontier, frontier_bound, walk_back
 from attree.attribution.pairs import Pairs
-from attree.attribution.posthoc.frozen_model import Predictions, differentiable
-from attree.attribution.posthoc.trained_method import TrainedMethod
+from attree.attribution.posthoc.frozen_model import Predictions, TrainedMethod, differentiable
 from attree.errors import UnsupportedModelError, expect_int, expect_number
 from attree.io.terminal import progress_bar
 from attree.subject import Subject
 from attree.subject.roots import Roots
+from attree.tensors.arrays import find
 from attree.tensors.limits import WALK_MEMORY, chunk_bounds, exact_dtype
-from attree.tensors.ragged import find
 
 BYTES_PER_ENTRY = 128
 """Bytes per node of a target's row while it is found and scored."""

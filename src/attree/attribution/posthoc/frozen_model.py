@@ -1,21 +1,31 @@
-"""A frozen model, for methods that compute gradients through it or train against it, and its predictions."""
+"""A frozen model, for methods that compute gradients through it or train against it, and its predictions.
+
+Base class of the methods that are trained once per model and then score any target.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import weakref
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from attree.attention.capture import Attention, capture_run
-from attree.attention.eval_mode import eval_mode
-from attree.attention.stand_ins import frozen, stand_in
+from attree.attention.stand_ins import eval_mode, frozen, stand_in
+from attree.attribution.method import AttributionMethod, as_subject
+from attree.attribution.pairs import Pairs
+from attree.attribution.result import Attribution
+from attree.attribution.subgraphs import subject_pairs
+from attree.errors import UnsupportedModelError, expect_seed
 from attree.subject import Subject
 from attree.subject.head import check_output
+from attree.subject.roots import Targets
 from attree.tensors.limits import exact_dtype
 
 
@@ -117,3 +127,76 @@ def full_pass(subject: Subject) -> Attention:
     if attention.output is not None and attention.embedding is not None:
         return attention
     return capture_run(subject.model, subject.call.run, subject.graph)
+
+
+Fit = TypeVar("Fit")
+
+
+class TrainedMethod(AttributionMethod, Generic[Fit]):
+    """Base class of methods that score pairs with an object that was first fitted to the model.
+
+    A method is fitted once per subject with its current weights, for any targets. Fitting is seeded, so that all
+    processes of a run get the same result.
+
+    Args:
+        seed: Seed of fitting.
+    """
+
+    needs_training: ClassVar[bool] = True
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = expect_seed(seed)
+        self._fitted: tuple[weakref.ref[Attention], Fit] | None = None
+
+    @classmethod
+    def make(cls, heads: Sequence[int] | None = None, seed: int = 0) -> Self:
+        return cls(seed=seed)
+
+    @abstractmethod
+    def fit(self, subject: Subject) -> Fit:
+        """Fit to a subject, whose model is frozen meanwhile."""
+
+    @abstractmethod
+    def score(self, subject: Subject, fitted: Fit, pairs: Pairs) -> Tensor:
+        """Return the scores of the pairs, [P]."""
+
+    def attribute(self, subject: Subject | Attention, targets: Targets = "all") -> Attribution:
+        """Score, for every target, the edges around it on which explanations are evaluated.
+
+        Args:
+            subject: The subject to explain, with its model.
+            targets: Nodes or graphs.
+        """
+        subject = as_subject(subject)
+        fitted = self.fitted(subject)
+        pairs = subject_pairs(subject, targets)
+        scores = self.score(subject, fitted, pairs)
+        return Attribution(self.name, subject.graph, pairs.targets, pairs.ptr, pairs.edges, scores)
+
+    def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
+        subject = as_subject(subject)
+        pairs.check(subject.graph)
+        return self.score(subject, self.fitted(subject), pairs)
+
+    def fitted(self, subject: Subject) -> Fit:
+        """Return the fitted object of the subject; fit again if its attention, and so its weights, changed."""
+        if (types := subject.graph.types) is not None:
+            raise UnsupportedModelError(
+                f"Expected a graph with one type of nodes and edges for {self.label}, but "
+                f"{subject.call.name} runs on the node types {', '.join(types.node_types)}: methods that are trained "
+                "first do not support heterogeneous graphs; all others do."
+            )
+        if subject.level == "edge":
+            raise UnsupportedModelError(
+                f"Expected outputs of nodes or graphs for {self.label}, but {subject.call.name} returns one row per "
+                "pair of nodes: methods that are trained first do not support these; all others do."
+            )
+        attention = subject.attention
+        if self._fitted is None or self._fitted[0]() is not attention:
+            with frozen_subject(subject, self.seed) as frozen:
+                self._fitted = weakref.ref(attention), self.fit(frozen)
+        return self._fitted[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without the fitted object; copies of a method are fitted again."""
+        return {**vars(self), "_fitted": None}

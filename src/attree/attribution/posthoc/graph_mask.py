@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from attree.attention.graph import Graph
 from attree.attention.instruments import LayerCall, Watcher, instrument
 from attree.attribution.pairs import Pairs
-from attree.attribution.posthoc.frozen_model import Predictions, differentiable
-from attree.attribution.posthoc.trained_method import TrainedMethod
+from attree.attribution.posthoc.frozen_model import Predictions, TrainedMethod, differentiable
 from attree.errors import UnsupportedModelError, expect_int, expect_number
 from attree.io.terminal import progress_bar
 from attree.subject import ModelCall, Subject

@@ -10,15 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from attree.attribution.pairs import Pairs
-from attree.attribution.posthoc.frozen_model import full_pass
-from attree.attribution.posthoc.mask_method import COPIES_MEMORY, bytes_per_edge
-from attree.attribution.posthoc.masked_run import MaskedRun, masked_run
+from attree.attribution.posthoc.frozen_model import TrainedMethod, full_pass
+from attree.attribution.posthoc.masked_run import COPIES_MEMORY, MaskedRun, bytes_per_edge, masked_run
 from attree.attribution.posthoc.target_copies import TargetCopies, target_copies
-from attree.attribution.posthoc.trained_method import TrainedMethod
 from attree.errors import UnsupportedModelError, expect_bool, expect_int, expect_number
 from attree.io.terminal import progress_bar
 from attree.subject import Subject
-from attree.subject.part_check import NotLocalError
+from attree.subject.model_call import NotLocalError
 
 HIDDEN = 64
 TEMPERATURES = (5.0, 2.0)

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from attree.attention.graph import Graph
-from attree.attribution.neighbourhoods import neighbourhoods
 from attree.attribution.posthoc.frozen_model import differentiable
+from attree.attribution.subgraphs import neighbourhoods
 from attree.subject import ModelCall, Part, Subject
-from attree.subject.part_check import NotLocalError, target_outputs
+from attree.subject.model_call import NotLocalError, target_outputs
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, degree, to_undirected
 
 from attree.data.checks import Counts
-from attree.data.datasets.array_files import Layout, load_authors
+from attree.data.datasets.third_party import Layout, load_authors
 from attree.data.ground_truth import GroundTruth
 from attree.data.node_data import NodeDataModule
 from attree.data.splits import check_split_arguments, paper_masks, random_fraction

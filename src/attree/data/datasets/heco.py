@@ -11,12 +11,12 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from attree.data.checks import HeteroCounts
-from attree.data.datasets.array_files import Layout, load_tensors
+from attree.data.datasets.third_party import Layout, load_tensors
 from attree.data.ground_truth import GroundTruth
 from attree.data.node_data import HeteroDataModule
 from attree.data.splits import index_mask
 from attree.errors import expect
-from attree.tensors.ragged import are_pointers
+from attree.tensors.arrays import are_pointers
 
 ONE_HOT_UP_TO = 100
 """A node type without features gets one-hot features if it has at most this many nodes, else a constant 1."""

@@ -7,10 +7,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from attree.data.checks import Counts
-from attree.data.datasets.array_files import Layout, load_tensors
+from attree.data.datasets.third_party import Layout, load_tensors
 from attree.data.graph_data import GraphDataModule
 from attree.errors import expect
-from attree.tensors.ragged import are_pointers
+from attree.tensors.arrays import are_pointers
 
 LAYOUT: Layout = {
     "x": (np.float32, 2),

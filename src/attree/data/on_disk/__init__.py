@@ -1,9 +1,8 @@
 """Graphs in a folder of `.npy` files, larger than memory: read, written, and cut around targets."""
 
 from attree.data.on_disk.conversion import Conversion, convert
-from attree.data.on_disk.graph import OnDiskGraph
+from attree.data.on_disk.graph import OnDiskGraph, write_graph
 from attree.data.on_disk.surroundings import Room, Surroundings, TooLargeError, cut_out, joined_cuts
-from attree.data.on_disk.write import write_graph
 
 __all__ = [
     "Conversion",

@@ -1,20 +1,95 @@
-"""A graph in a folder of `.npy` files, of which only what is needed is read."""
+"""A graph in a folder of `.npy` files, of which only what is needed is read.
+
+PyG's interfaces around a graph on disk, for loaders and code that read a `FeatureStore` and a `GraphStore`.
+
+Write a graph that is in memory to a folder of `.npy` files.
+"""
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data, FeatureStore, GraphStore
+from torch_geometric.data import Data, EdgeAttr, FeatureStore, GraphStore, TensorAttr
 
 from attree.data.on_disk.array_files import ArrayFile
-from attree.errors import ArgumentError, MissingDataError, expect, expect_memory, expect_path
+from attree.errors import ArgumentError, MissingDataError, expect, expect_instance, expect_memory, expect_path
 from attree.io.files import write_text
+from attree.tensors.arrays import check_edge_index, group
+
+
+class DiskFeatures(FeatureStore):
+    """The attributes of the nodes of a graph on disk as PyG's `FeatureStore`; features are float32 at least.
+
+    Args:
+        graph: The graph.
+    """
+
+    def __init__(self, graph: OnDiskGraph) -> None:
+        super().__init__()
+        self.__dict__["graph"] = graph  # PyG's `__setattr__` would store a tensor
+
+    def get_all_tensor_attrs(self) -> list[TensorAttr]:
+        return [TensorAttr(None, name) for name, of in self.graph.attributes.items() if of == "node"]
+
+    def _get_tensor(self, attr: TensorAttr) -> Tensor:
+        graph: OnDiskGraph = self.graph
+        name, index = str(attr.attr_name), attr.index
+        every = index is None or isinstance(index, slice)
+        ids = np.arange(graph.num_nodes)[index or slice(None)] if every else np.asarray(index)
+        ids = np.flatnonzero(ids) if ids.dtype == bool else ids
+        half = graph.array(name).dtype == np.float16
+        distinct, place = np.unique(ids, return_inverse=True)
+        return graph.rows(name, distinct, torch.float32 if half else None)[torch.from_numpy(place.reshape(-1))]
+
+    def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...]:
+        return tuple(self.graph.array(str(attr.attr_name)).shape)
+
+    def _put_tensor(self, tensor: Any, attr: TensorAttr) -> NoReturn:
+        raise NotImplementedError("A graph on disk is read only: convert it again with other attributes.")
+
+    def _remove_tensor(self, attr: TensorAttr) -> NoReturn:
+        raise NotImplementedError("A graph on disk is read only: convert it again without the attribute.")
+
+
+class DiskEdges(GraphStore):
+    """The edges of a graph on disk as PyG's `GraphStore`: one edge type, in the layout CSC, as memory maps.
+
+    Args:
+        graph: The graph.
+    """
+
+    def __init__(self, graph: OnDiskGraph) -> None:
+        super().__init__()
+        self.graph = graph
+
+    def get_all_edge_attrs(self) -> list[EdgeAttr]:
+        return [EdgeAttr(None, "csc", size=(self.graph.num_nodes, self.graph.num_nodes))]
+
+    def _get_edge_index(self, edge_attr: EdgeAttr) -> tuple[Tensor, Tensor] | None:
+        if edge_attr.layout.value != "csc":
+            return None
+        return mapped(self.graph.array("indices")).long(), mapped(self.graph.array("indptr"))
+
+    def _put_edge_index(self, edge_index: Any, edge_attr: EdgeAttr) -> NoReturn:
+        raise NotImplementedError("A graph on disk is read only: convert it again with other edges.")
+
+    def _remove_edge_index(self, edge_attr: EdgeAttr) -> NoReturn:
+        raise NotImplementedError("A graph on disk is read only.")
+
+
+def mapped(array: np.ndarray) -> Tensor:
+    """Return a memory map as a tensor, which must not be written to; nothing is read."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)
+
 
 FORMAT = "attree-graph-1"
 DESCRIPTION = "graph.json"
@@ -191,8 +266,6 @@ class OnDiskGraph:
 
     def stores(self) -> tuple[FeatureStore, GraphStore]:
         """Return the graph as PyG's loaders take it: `NodeLoader(graph.stores(), ...)`."""
-        from attree.data.on_disk.stores import DiskEdges, DiskFeatures  # they know this class
-
         return DiskFeatures(self), DiskEdges(self)
 
     def to_data(self) -> Data:
@@ -277,3 +350,71 @@ def write_description(folder: Path, num_nodes: int, arrays: Mapping[str, str], *
     edges = described["indices"]["shape"][0]
     content = {"format": FORMAT, "num_nodes": num_nodes, "num_edges": edges, **about, "arrays": described}
     write_text(folder / DESCRIPTION, json.dumps(content, indent=2) + "\n")
+
+
+RESERVED = ("indptr", "indices", "self_loops", "edge_index", "num_nodes")
+
+
+def write_graph(data: Data, folder: str | Path, name: str | None = None, half: bool = False) -> OnDiskGraph:
+    """Write a PyG graph to a folder, and return it as a graph on disk.
+
+    The edges that enter a node keep their order, so scores and effects are the same numbers on disk and in memory.
+
+    Args:
+        data: The graph: `edge_index`, and attributes with one row per node or edge.
+        folder: The folder, which must be new or empty.
+        name: Name of the dataset; None takes that of the folder.
+        half: Write features as float16, which halves the disk they take, and loses digits.
+
+    >>> import tempfile
+    >>> edges = torch.tensor([[2, 0, 1], [1, 2, 1]])
+    >>> folder = tempfile.mkdtemp()
+    >>> graph = write_graph(Data(x=torch.eye(3), edge_index=edges), folder)
+    >>> graph.in_edges([1, 2])[0].tolist()
+    [[2, 1, 0], [1, 1, 2]]
+    """
+    expect_instance(data, "data", Data)
+    folder = expect_path(folder, "folder")
+    expect(isinstance(data.get("edge_index"), Tensor), "data", "a graph with `edge_index`", "one without")
+    count = int(data.num_nodes or 0)
+    check_edge_index(data.edge_index, count)
+    if folder.exists() and any(folder.iterdir()):
+        raise ArgumentError(f"Expected {folder} to be a new or an empty folder, but it holds {DESCRIPTION} or others.")
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = group(data.edge_index[1].cpu(), count)
+    arrays: dict[str, tuple[str, Any]] = {
+        "indptr": ("pointer", rows.ptr),
+        "indices": ("edge", data.edge_index[0].cpu()[rows.items]),
+    }
+    entered = data.edge_index[1].cpu()[rows.items]
+    arrays["self_loops"] = "list", (arrays["indices"][1] == entered).nonzero().view(-1)
+    for key, (of, values) in attributes(data).items():
+        values = values.detach().cpu()
+        values = values[rows.items] if of == "edge" else values
+        arrays[key] = of, values.half() if half and key == "x" and values.is_floating_point() else values
+    for key, (_, values) in arrays.items():
+        np.save(folder / f"{key}.npy", np.ascontiguousarray(values.numpy()))
+    about = {"class_names": list(data.class_names)} if data.get("class_names") is not None else {}
+    write_description(folder, count, {key: of for key, (of, _) in arrays.items()}, name=name or folder.name, **about)
+    return OnDiskGraph(folder)
+
+
+def attributes(data: Data) -> dict[str, tuple[str, Tensor]]:
+    """Return the attributes of a graph that have one row per node or per edge, each with `node` or `edge`."""
+    attributes = {}
+    for key in sorted(data.keys()):
+        values = data[key]
+        if key in RESERVED or not isinstance(values, Tensor) or values.layout != torch.strided or values.dim() == 0:
+            continue
+        if values.dtype in (torch.bfloat16, torch.complex64, torch.complex128):
+            raise ArgumentError(
+                f"Expected argument `data.{key}` to be of a type that NumPy has, but got {values.dtype}."
+            )
+        if data.is_node_attr(key):
+            attributes[key] = (
+                "node",
+                values.view(-1) if key == "y" and values.dim() == 2 and values.shape[1] == 1 else values,
+            )
+        elif data.is_edge_attr(key):
+            attributes[key] = "edge", values
+    return attributes

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from attree.attention.graph import EdgeType, Graph
-from attree.tensors.ragged import Rows, group
+from attree.tensors.arrays import Rows, group
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attree.faithfulness.exact.lazy_rows import METADATA, Lazy, LazyRows, weighted_sums
-from attree.tensors.ragged import expand, pointers, take_rows
+from attree.tensors.arrays import expand, pointers, take_rows
 
 FEW = 8
 """Less than one row in this many is computed alone, not as a row of the sums of all nodes."""

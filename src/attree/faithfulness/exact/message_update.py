@@ -10,14 +10,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attree.faithfulness.exact.changes import CallPlan, Changes, ChunkPlan, MessagePlan, OutputRows
+from attree.faithfulness.exact.call_arguments import MessageArguments, as_columns
+from attree.faithfulness.exact.changed_rows import CallPlan, Changes, ChunkPlan, MessagePlan, OutputRows
 from attree.faithfulness.exact.lazy_rows import LazyRows
 from attree.faithfulness.exact.lazy_sums import Entries, LazySums, Recorded, Term
 from attree.faithfulness.exact.message_trace import Features, MessageTrace
-from attree.faithfulness.exact.messages import MessageArguments, as_columns
 from attree.faithfulness.protocol import ReductionProtocol
+from attree.tensors.arrays import take_rows
 from attree.tensors.limits import REDUCTION_MEMORY, chunk_bounds
-from attree.tensors.ragged import take_rows
 
 
 class MessageUpdate:

@@ -13,23 +13,28 @@ from torch_geometric.nn import MessagePassing
 
 from attree.attention.locality import same
 from attree.attribution.pairs import Pairs
-from attree.faithfulness.exact.changes import ChunkPlan
-from attree.faithfulness.exact.check import Checker
-from attree.faithfulness.exact.edge_free import edge_free_modules
+from attree.faithfulness.exact.attention_rows import CallUpdate
+from attree.faithfulness.exact.call_arguments import MessageArguments
+from attree.faithfulness.exact.changed_rows import ChunkPlan
+from attree.faithfulness.exact.checks import Checker
 from attree.faithfulness.exact.message_trace import MessageTrace
 from attree.faithfulness.exact.message_update import MessageUpdate
-from attree.faithfulness.exact.messages import MessageArguments
-from attree.faithfulness.exact.recording import Recorder, Recording, has_layers_without_attention, read_arguments
+from attree.faithfulness.exact.recording import (
+    Recorder,
+    Recording,
+    edge_free_modules,
+    has_layers_without_attention,
+    read_arguments,
+)
 from attree.faithfulness.exact.reduction_plan import ReductionPlan
+from attree.faithfulness.exact.sample import tried_pairs
 from attree.faithfulness.exact.stages import INPUT, Stages
-from attree.faithfulness.exact.tried_pairs import tried_pairs
-from attree.faithfulness.exact.update import CallUpdate
 from attree.faithfulness.protocol import PROTOCOLS, ReductionProtocol, reduced_run
 from attree.faithfulness.reduction import Progress, ReductionEngine, ReductionPass, ReductionWriter
 from attree.faithfulness.wide_floats import ExactRun, WideSubject
 from attree.subject import Part, Subject
+from attree.tensors.arrays import take_rows
 from attree.tensors.limits import REDUCTION_MEMORY
-from attree.tensors.ragged import take_rows
 
 
 class ExactReducer(ReductionEngine):

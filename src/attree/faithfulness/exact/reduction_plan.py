@@ -15,23 +15,24 @@ from torch import Tensor
 
 from attree.attention.graph import Graph
 from attree.attribution.pairs import Pairs
-from attree.faithfulness.exact.changes import (
+from attree.faithfulness.exact.changed_rows import (
     CallPlan,
     ChangedRows,
     Changes,
     ChunkPlan,
+    FamilyRows,
     LaterPlan,
     MessagePlan,
     RowGroup,
     RowKeys,
+    TargetPaths,
     row_groups,
 )
 from attree.faithfulness.exact.layer_graph import LayerGraph, LayerShape
-from attree.faithfulness.exact.plan_rows import FamilyRows, TargetPaths
 from attree.faithfulness.exact.stages import Stages
 from attree.subject.roots import OutputLevel
+from attree.tensors.arrays import expand, pointers, row_of, take_rows
 from attree.tensors.limits import chunk_bounds
-from attree.tensors.ragged import expand, pointers, row_of, take_rows
 
 CHUNK_BYTES = 64 * 2**20
 """Maximum bytes for planning one chunk; memory that is reused stays mapped."""

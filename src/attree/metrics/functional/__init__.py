@@ -2,9 +2,8 @@
 
 from attree.metrics.functional.auroc import auroc, auroc_by_target
 from attree.metrics.functional.correlation import kendall, pearson, spearman
-from attree.metrics.functional.faithfulness import faithfulness_statistics
 from attree.metrics.functional.influence import faithfulness_influences
-from attree.metrics.functional.intervals import interval_of
+from attree.metrics.functional.intervals import interval_of, joint_level
 from attree.metrics.functional.ranking import Ranking
 from attree.metrics.functional.sets import (
     characterization_score,
@@ -15,10 +14,10 @@ from attree.metrics.functional.sets import (
     sparsity,
     unfaithfulness,
 )
-from attree.metrics.functional.simultaneous import joint_level
 from attree.metrics.functional.within import (
     edges_of_effect,
     effect_sizes,
+    faithfulness_statistics,
     pearson_by_target,
     pearsons_by_target,
     strongest_effects,

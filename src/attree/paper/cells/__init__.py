@@ -2,8 +2,7 @@
 
 from attree.paper.cells.base import Cell, CellContext, Result, Trained
 from attree.paper.cells.explanation import CALCULATIONS, Calculation, Explanation
-from attree.paper.cells.faithfulness import FaithfulnessCell, HeadSelection, authors_targets
-from attree.paper.cells.proximity import Proximity
+from attree.paper.cells.faithfulness import FaithfulnessCell, HeadSelection, Proximity, authors_targets
 
 __all__ = [
     "CALCULATIONS",

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attree.attention.capture import Attention, capture_attention
 from attree.attribution import METHODS, AttributionMethod, ComputationTree, GAtt
-from attree.attribution.neighbourhoods import subgraph_pairs
+from attree.attribution.subgraphs import subgraph_pairs
 from attree.errors import expect
 from attree.evaluation import EvaluationConfig, Evaluator, MetricName
 from attree.evaluation.names import TRUTH

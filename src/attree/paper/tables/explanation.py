@@ -12,7 +12,7 @@ from attree.paper.item import NEAR, Item, ItemInputs, Options, Picture, Section,
 from attree.paper.net import SYNTHETIC, Net
 from attree.paper.printed_numbers import add_printed, printed
 from attree.paper.tables.rows import over_seeds
-from attree.report.method_figures import MethodPoint, accuracy_runtime_figure
+from attree.report.score_figures import MethodPoint, accuracy_runtime_figure
 from attree.report.style import INK, LOOKS, SMALL_SIZE, new_figure, plain_axes
 
 PAPER_METHODS = (

@@ -11,7 +11,7 @@ from attree.paper.item import Item, ItemInputs, Options, Picture, Section
 from attree.paper.net import PLANETOID, SYNTHETIC, Net
 from attree.paper.tables.rows import authors_protocol
 from attree.report.case_study import case_study
-from attree.report.computation_tree import computation_tree
+from attree.report.graph_drawing import computation_tree
 from attree.report.score_figures import score_histogram
 from attree.source.target_labels import TargetLabels
 from attree.subject import Subject

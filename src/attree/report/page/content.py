@@ -24,8 +24,7 @@ from attree.report.page.target import Explained, relations_of
 from attree.report.selection import instructive_order
 from attree.report.style import method_looks
 from attree.source.target_labels import LABEL_VALUES, LINK_NAMES
-from attree.tensors.arrays import Bools
-from attree.tensors.ragged import expand, find
+from attree.tensors.arrays import Bools, expand, find
 
 TITLE = "How attention explains the model"
 MAX_EDGES = 1000

@@ -16,7 +16,7 @@ from attree.io.files import json_ready
 from attree.report.page.content import page_content
 from attree.report.page.write import asset
 from attree.subject import Subject
-from attree.tensors.ragged import Rows
+from attree.tensors.arrays import Rows
 
 MOST_EDGES = 10_000
 

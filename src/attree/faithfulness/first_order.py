@@ -1,4 +1,7 @@
-"""Attention gradient: the first-order term of the effect of each edge, from one backward pass for many targets."""
+"""Attention gradient: the first-order term of the effect of each edge, from one backward pass for many targets.
+
+Message gradient: the first-order term of the effect of each edge, for layers with and without attention.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,21 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.aggr import MeanAggregation
 
-from attree.attention.conv_edges import edge_ids
-from attree.attention.graph import plain
+from attree.attention.graph import edge_ids, plain
 from attree.attention.instruments import LayerCall, Softmax, instrument
-from attree.attribution.posthoc.mask_method import MaskMethod
-from attree.attribution.posthoc.masked_run import MaskedRun
+from attree.attention.locality import same
+from attree.attribution.posthoc.masked_run import MaskedRun, MaskMethod
 from attree.attribution.posthoc.target_copies import TargetCopies
 from attree.errors import UnsupportedModelError, expect_int
+from attree.faithfulness.exact.call_arguments import given_weights
 from attree.faithfulness.occlusion import DEFAULT_PROTOCOL
 from attree.faithfulness.protocol import ReductionProtocol, check_protocols, resolve_protocol
 from attree.subject import Subject
@@ -251,3 +255,193 @@ def _removal(edges: Tensor, weights: Tensor, by_weight: Tensor, eps: float) -> T
     stays = 1 - torch.where(loops.unsqueeze(1), of_loops, weights)
     alone = stays <= 4 * eps
     return torch.where(alone, plain, weights / stays.masked_fill(alone, 1.0) * (by_weight - mean)).sum(dim=1)
+
+
+Normalised = Literal["sum", "mean", "degrees"]
+"""How the messages of a layer share their weight: not at all, as 1 / n, or by the degrees of both ends (GCN)."""
+
+
+class MessageGradient(AttentionGradient):
+    r"""First-order term of `Occlusion` for any message-passing network, summed over layers.
+
+    Let :math:`p` be the probability of the predicted class (or the predicted number), :math:`m` the message of an edge
+    :math:`i \to j` and :math:`g = m \cdot \partial p / \partial m`. In a layer without attention, the score of an edge
+    is
+
+    ============  ====================================================================================================
+    `weight`      :math:`g`
+    `removal`     :math:`g` for a sum or maximum; :math:`(n g - \sum_k g_k) / (n - 1)` for a mean of :math:`n` messages,
+                  with :math:`k` over the messages that enter :math:`j`; and for a GCN
+                  :math:`g + (1 - s) \sum_k g_k`, with :math:`k` over all other messages into and out of :math:`j`,
+                  which deletion multiplies by :math:`s = \sqrt{d_j / (d_j - 1)}`
+    ============  ====================================================================================================
+
+    In an attention layer it is that of `AttentionGradient`, so both methods are equal for networks with attention only.
+
+    Args:
+        protocol: How an edge is reduced: `removal`, `weight`, `coefficient`, `authors`, or a `ReductionProtocol`.
+
+    .. code-block:: python
+
+        attree.evaluate(model, data, methods=["structure", "message_gradient"])
+    """
+
+    name = "message_gradient"
+    label = "Message gradient"
+    truth_at_end = True
+
+    def __init__(self, protocol: str | ReductionProtocol = DEFAULT_PROTOCOL) -> None:
+        super().__init__(protocol)
+
+    @contextmanager
+    def open_run(self, subject: Subject) -> Iterator[MessageRun]:
+        """Open a run that sees the messages and the attention of the subject's model, which must be frozen."""
+        run = MessageRun(subject)
+        with instrument(subject.model, run):
+            yield run
+
+    def score(self, run: MaskedRun, copies: TargetCopies) -> Tensor:
+        """Return the first-order effect of reducing each edge, from gradients of messages and attention."""
+        assert isinstance(run, MessageRun)
+        protocol = resolve_protocol(self.protocol, run.model)
+        logits = run.attend(copies)
+        run.check(copies, logits)
+        scores = torch.zeros(copies.entry_owner.numel(), dtype=exact_dtype(logits.device), device=logits.device)
+        for call, gradient in run.message_gradients(copies, logits):
+            scores.index_add_(0, run.entries(copies, call), _effect(protocol, call, gradient.to(scores.dtype)))
+        for of_call in run.gradients(copies, logits):
+            scores.index_add_(0, run.entries(copies, of_call.call), first_order(protocol, of_call))
+        return scores
+
+
+@dataclass
+class MessageCall(CallEdges):
+    """One call of a layer without attention in a pass on copies.
+
+    Attributes:
+        factor: Ones, [edges], that multiply the messages; gradients are taken with respect to them.
+        normalised: How the messages share their weight.
+        change: For weights normalised by degrees: the factor of all messages into and out of an edge's destination when
+            the edge is deleted, [edges].
+        adds_loops: Whether the layer adds self-loops, which come back where they are deleted.
+    """
+
+    factor: Tensor
+    normalised: Normalised
+    change: Tensor | None
+    adds_loops: bool
+
+
+class MessageRun(AttentionRun):
+    """Runs the model of a subject on copies and computes gradients of its messages and its attention."""
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(subject)
+        self._message_calls: list[MessageCall] = []
+        self._edge_weight: Any = None
+
+    def attend(self, copies: TargetCopies, share: float = 1.0) -> Tensor:
+        """Return logits of the targets, [B, classes]; record every call of a layer."""
+        self._message_calls = []
+        return super().attend(copies, share)
+
+    def propagate(self, call: LayerCall, arguments: dict[str, Any]) -> None:
+        """Note the weights of edges that a layer passes on to its messages."""
+        self._edge_weight = arguments.get("edge_weight")
+
+    def messages(self, call: LayerCall, messages: Tensor) -> Tensor | None:
+        """Multiply the messages of a layer without attention by ones, to take gradients with respect to these."""
+        if not self.is_masking or call.has_attention:
+            return super().messages(call, messages)
+        conv, edges = call.conv, call.edges
+        count = messages.shape[conv.node_dim]
+        factor = messages.new_ones(count, requires_grad=True)
+        data_edges = plain(call.given_edges)
+        adds_loops = bool(getattr(conv, "add_self_loops", False)) or (
+            isinstance(data_edges, Tensor) and data_edges.shape[1] != count
+        )
+        change = None
+        if isinstance(self._edge_weight, Tensor) and self._edge_weight.shape == (count,):
+            weights = given_weights(conv, call.args, call.kwargs)
+            for fill in (1.0, 2.0) if getattr(conv, "improved", False) else (1.0,):
+                if change is None:
+                    change = change_of_degrees(edges, self._edge_weight, data_edges, weights, fill)
+        is_mean = type(conv.aggr_module) is MeanAggregation and type(conv).aggregate is MessagePassing.aggregate
+        normalised: Normalised = "degrees" if change is not None else "mean" if is_mean else "sum"
+        self._message_calls.append(MessageCall(conv, data_edges, edges, factor, normalised, change, adds_loops))
+        size = [1] * messages.dim()
+        size[conv.node_dim] = -1
+        return messages * factor.view(size)
+
+    def message_gradients(self, copies: TargetCopies, logits: Tensor) -> Iterator[tuple[MessageCall, Tensor]]:
+        """Yield m dp/dm of each edge, [edges], for every call of a layer without attention."""
+        explained = self.predictions.probability(logits, copies.targets).sum()
+        if not self._message_calls or not explained.requires_grad:
+            return
+        factors = [call.factor for call in self._message_calls]
+        gradients = torch.autograd.grad(explained, factors, allow_unused=True, retain_graph=True)
+        for call, gradient in zip(self._message_calls, gradients, strict=True):
+            yield call, torch.zeros_like(call.factor) if gradient is None else gradient
+
+
+def _effect(protocol: ReductionProtocol, call: MessageCall, gradient: Tensor) -> Tensor:
+    """Return the first-order effect of reducing each edge in one layer without attention, [edges]."""
+    if not protocol.deletes:
+        return (1 - protocol.weight_factor) * gradient
+    if call.normalised == "sum" or not gradient.numel():
+        return gradient
+    source, row = call.edges
+    loops = source == row
+    none = gradient.new_zeros(int(call.edges.max()) + 1)
+    if call.normalised == "mean":
+        count = none.index_add(0, row, torch.ones_like(gradient))[row]
+        total = none.index_add(0, row, gradient)[row]
+        effect = (count * gradient - total) / (count - 1).clamp(min=1)
+        alone = count == 1
+        return torch.where(alone | (loops & call.adds_loops), gradient, effect)
+    assert call.change is not None
+    others = gradient.masked_fill(loops, 0.0)
+    into, out_of = none.index_add(0, row, others)[row], none.index_add(0, source, others)[row]
+    of_loop = none.index_add(0, row, gradient.masked_fill(~loops, 0.0))[row]
+    change = call.change.to(gradient.dtype)
+    effect = gradient + (1 - change) * (into - gradient + out_of) + (1 - change.square()) * of_loop
+    if call.adds_loops:
+        return torch.where(loops, gradient, effect)
+    return torch.where(loops, gradient + (1 - change) * (into + out_of), effect)
+
+
+def change_of_degrees(
+    edges: Tensor, weight: Tensor, data_edges: Any, data_weights: Tensor | None, fill: float = 1.0
+) -> Tensor | None:
+    """Return by how much deleting each edge multiplies all messages into and out of its destination, [edges].
+
+    None if the weights are not c_ij / sqrt(d_i d_j) with the sums d of the weights c that enter each node.
+
+    Args:
+        edges: The edges along which a layer passes messages.
+        weight: The weights that it gives them.
+        data_edges: The edges that the layer was called with.
+        data_weights: The weights c that it was called with; None for 1.
+        fill: The weight of self-loops that the layer adds.
+    """
+    if not isinstance(data_edges, Tensor) or (data_weights is not None and data_weights is weight):
+        return None
+    weight = weight.detach()
+    proper, is_given = edges[0] != edges[1], data_edges[0] != data_edges[1]
+    raw = torch.where(proper, 1.0, fill).to(weight.dtype)
+    if data_weights is not None:
+        if int(proper.sum()) != int(is_given.sum()) or data_weights.shape[0] != data_edges.shape[1]:
+            return None
+        data_weight = data_weights.detach().to(raw.dtype)
+        of_loops = raw.new_full((int(edges.max()) + 1 if edges.numel() else 0,), fill)
+        of_loops[data_edges[0, ~is_given]] = data_weight[~is_given]
+        raw = torch.where(proper, raw, of_loops[edges[0]]).masked_scatter(proper, data_weight[is_given])
+    nodes = int(edges.max()) + 1 if edges.numel() else 0
+    degree = raw.new_zeros(nodes).index_add_(0, edges[1], raw)
+    scale = degree.rsqrt().masked_fill(degree <= 0, 0.0)
+    if bool((raw < 0).any()) or not same(scale[edges[0]] * raw * scale[edges[1]], weight, weight.dtype):
+        return None
+    before = degree[edges[1]]
+    after = before - raw
+    after = torch.where(after > before * torch.finfo(after.dtype).eps ** 0.75, after, math.inf)
+    return (before / after).sqrt()
