@@ -1,4 +1,4 @@
-"""The numbers of docs/faq.md: what lies behind results that surprise people.
+"""The numbers of docs/concepts/faq.md: what lies behind results that surprise people.
 
     python benchmarks/questions.py                     all tables, 3 seeds of a GAT on each dataset
     python benchmarks/questions.py --datasets Cora --lr 0.001     one dataset, trained at the paper's rate

@@ -6,7 +6,7 @@
 Every network of the paper, and GATv2 and SuperGAT where the paper has none, is trained by the paper's recipe with three
 seeds. The 100 nodes that the authors explain (MUTAG: all test graphs) are explained by GAtt, AvgAtt, Uniform, the exact
 effect of deleting an edge, and the attention gradient. Every network is one file in `--folder`, so a stopped command
-goes on where it was. The numbers of all of them are in docs/single_predictions.csv, one row per network, protocol and
+goes on where it was. docs/lab/single_predictions.csv has the numbers of all of them, one row per network, protocol and
 method:
 
 - pooled: Pearson's correlation of scores and effects over the pairs of all targets, as the paper prints it.
@@ -51,7 +51,7 @@ METHODS = ("gatt", "avgatt", "uniform", "occlusion", "attention_gradient")
 PROTOCOLS = ("removal", "weight", "coefficient")
 MODELS = ("GAT", "GATv2", "SuperGAT-MX")
 FIRST = ("Cora", "Texas", "Infection", "MUTAG", "BA-Shapes", "CiteSeer", "Wisconsin", "Cornell")
-CSV, FIGURE = Path("docs/single_predictions.csv"), Path("docs/images/single_predictions.png")
+CSV, FIGURE = Path("docs/lab/single_predictions.csv"), Path("docs/images/single_predictions.png")
 LABELS = {
     "gatt": "GAtt",
     "avgatt": "AvgAtt",
@@ -168,7 +168,7 @@ def summarize(nets: list[Net], folder: Path) -> None:
 
 
 def show(table: pd.DataFrame) -> None:
-    """Print the tables of docs/trust.md (by dataset) and docs/reproduction.md (by network) in Markdown."""
+    """Print the tables of docs/concepts/trust.md (by dataset) and docs/lab/reproduction.md (by network) in Markdown."""
     for protocol in PROTOCOLS:
         of_protocol = table[table["protocol"] == protocol]
         print(f"\n## Under `{protocol}`, by dataset: pooled / within\n")

@@ -2,7 +2,7 @@
 
     python benchmarks/trust.py --out trust.csv            measure; a call that was stopped goes on where it was
     python benchmarks/trust.py --out trust.csv --passes   time the methods, by the processor's time
-    python benchmarks/trust.py --out trust.csv --table    print the tables of docs/trust.md
+    python benchmarks/trust.py --out trust.csv --table    print the tables of docs/concepts/trust.md
     python benchmarks/trust.py --verdicts --targets 100 --nets GAT --datasets Cora,Infection,BA-Shapes,Texas,MUTAG
 
 Each net is trained (Adam, full batches; settings below), and `--targets` random nodes (graphs of MUTAG: all of the test

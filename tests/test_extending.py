@@ -1,4 +1,4 @@
-"""The five tasks of docs/extending.md, done from outside the package by the page's own code."""
+"""The five tasks of docs/how_to/extending.md, done from outside the package by the page's own code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from helpers.graphs import NODES, messy_graph, randomize
 from helpers.no_warnings import no_warnings
 from helpers.reducers import any_pass
 
-PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
+PAGE = Path(__file__).parents[1] / "docs" / "how_to" / "extending.md"
 
 
 @pytest.fixture(scope="module")

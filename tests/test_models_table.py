@@ -13,7 +13,7 @@ assert SPEC is not None
 assert SPEC.loader is not None
 table = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(table)
-LINES = (ROOT / "docs" / "which_models_work.md").read_text().splitlines()
+LINES = (ROOT / "docs" / "reference" / "which_models_work.md").read_text().splitlines()
 ROWS = [line for line in LINES if line.startswith("|")][2:]
 
 

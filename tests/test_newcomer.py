@@ -1,4 +1,4 @@
-"""What a newcomer wants first: every answer of docs/how_to.md is one command or at most five lines, and works."""
+"""What a newcomer wants first: every answer of docs/how_to/index.md is one command or at most five lines, and works."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from helpers.cli import TINY, command
 LABELS = ("agents", "rules", "theory")
 """Labels of the nodes in the CSV files, in the order of the classes."""
 
-PAGE = (Path(__file__).parents[1] / "docs" / "how_to.md").read_text()
+PAGE = (Path(__file__).parents[1] / "docs" / "how_to" / "index.md").read_text()
 HEAD, *SECTIONS = re.split(r"^## ", PAGE, flags=re.M)
 TASKS = {text.partition("\n")[0]: text for text in SECTIONS}
 

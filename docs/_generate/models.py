@@ -1,4 +1,4 @@
-"""Print the table of docs/which_models_work.md: how attree measures effects on small models of every kind.
+"""Print the table of docs/reference/which_models_work.md: how attree measures effects on small models of every kind.
 
     python docs/_generate/models.py
 

@@ -14,7 +14,7 @@ from attree.evaluation.verdict_rules import GOOD
 REPO = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/quick_start.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/how_to/command_line.md"])
 def test_every_number_of_the_printed_headline_stands_in_the_printed_table(page: str) -> None:
     (block,) = re.findall(r"```\n(Use .*?)```", (REPO / page).read_text(), flags=re.DOTALL)
     headline, _, rest = block.partition("\nmethod ")

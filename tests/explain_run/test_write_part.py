@@ -96,8 +96,8 @@ def test_a_call_is_plain_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.long
 def test_another_scheduler(run: Path, expected: dict[str, bytes], tmp_path: Path) -> None:
-    """The block of docs/scaling.md, with two processes in place of a cluster."""
-    page = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text()
+    """The block of docs/how_to/scaling.md, with two processes in place of a cluster."""
+    page = (Path(__file__).parents[2] / "docs" / "how_to" / "scaling.md").read_text()
     (block,) = re.findall(r"```\n(from concurrent.futures .*?)```", page, flags=re.S)
     call = part_call(run, tmp_path)
     exec(block, {"call": call, "missing_parts": missing_parts, "write_part": write_part})
