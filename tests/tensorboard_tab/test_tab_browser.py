@@ -98,32 +98,40 @@ def test_tensorboard_shows_the_tab_among_its_own(driver: Chrome, sweep: tuple[st
     driver.switch_to.default_content()
 
 
+def charts_by_title(driver: Chrome) -> dict[str, WebElement]:
+    """The charts by what their titles say before the note."""
+    charts = driver.find_elements(By.CSS_SELECTOR, ".scatter")
+    return {chart.find_element(By.TAG_NAME, "svg").get_attribute("aria-label").split(":")[0]: chart for chart in charts}
+
+
+def points_of(chart: WebElement, key: str) -> list[WebElement]:
+    return chart.find_elements(By.CSS_SELECTOR, f'.point[data-key="{key}"]')
+
+
 def test_runs_are_compared_and_a_click_opens_one(driver: Chrome, sweep: tuple[str, Path]) -> None:
     open_tab(driver, sweep[0])
     wait(driver, ".scatter .point")
     assert "7 runs with explanations" in driver.find_element(By.CSS_SELECTOR, "header .about").text
-    titles = [caption.text for caption in driver.find_elements(By.CSS_SELECTOR, ".scatter figcaption")]
-    assert titles[0].startswith("ground truth, AUROC against weight_decay")
-    assert titles[1].startswith("accuracy against weight_decay")
-    assert titles[2].startswith("Front of GAtt")
-    charts = driver.find_elements(By.CSS_SELECTOR, ".scatter")
-    points = charts[0].find_elements(By.CSS_SELECTOR, '.point[data-method="gatt"]')
-    assert len(points) == 6  # the old run knows no setting
-    colors = {
+    charts = charts_by_title(driver)
+    assert list(charts) == [
+        "ground truth, AUROC, against accuracy",
+        "ground truth, AUROC, against weight_decay",
+        "accuracy, against weight_decay",
+    ]
+    over = charts["ground truth, AUROC, against weight_decay"]
+    assert len(points_of(over, "gatt")) == 6  # the old run knows no setting
+    fills = {
         method: {
-            mark.get_attribute("fill")
-            for mark in charts[0].find_elements(By.CSS_SELECTOR, f'.point[data-method="{method}"] > :first-child')
+            mark.get_attribute("fill") for mark in over.find_elements(By.CSS_SELECTOR, f'[data-key="{method}"] > *')
         }
         for method in ("gatt", "avgatt")
     }
-    assert all(len(own) == 1 for own in colors.values())
-    assert colors["gatt"] != colors["avgatt"]
-    # The front: no run is better in both. Accuracy falls and GAtt's quality rises with weight decay, the old run aside.
-    line = charts[2].find_element(By.TAG_NAME, "polyline").get_attribute("points").split()
-    xs, ys = zip(*(map(float, point.split(",")) for point in line), strict=True)
-    assert list(xs) == sorted(xs)
-    assert list(ys) == sorted(ys)  # lower on the screen is worse
-    point = charts[2].find_element(By.CSS_SELECTOR, '.point[data-run="sweep/2_1"]')
+    fills = {method: {fill for fill in marks if fill} for method, marks in fills.items()}
+    assert all(len(marks) == 1 for marks in fills.values())
+    assert fills["gatt"] != fills["avgatt"]
+    point = charts["ground truth, AUROC, against accuracy"].find_element(
+        By.CSS_SELECTOR, '.point[data-run="sweep/2_1"]'
+    )
     driver.execute_script("arguments[0].dispatchEvent(new MouseEvent('click', {bubbles: true}))", point)
     wait(driver, ".run .explorer")
     assert driver.find_element(By.CSS_SELECTOR, ".run > h2").text == "sweep/2_1"
@@ -138,6 +146,62 @@ def test_runs_are_compared_and_a_click_opens_one(driver: Chrome, sweep: tuple[st
     assert [message for message in said if "favicon.ico" not in message] == []
 
 
+def test_one_method_is_coloured_by_a_setting_and_the_front_is_of_accurate_runs(
+    driver: Chrome, sweep: tuple[str, Path]
+) -> None:
+    open_tab(driver, sweep[0])
+    wait(driver, ".scatter .point")
+    field(driver, "Colour by").select_by_visible_text("weight_decay")
+    assert field(driver, "Method").first_selected_option.text == "GAtt"
+    trade = charts_by_title(driver)["ground truth, AUROC, against accuracy"]
+    for decay in DECAYS:
+        assert len(points_of(trade, f"{decay:g}")) == 2
+    assert driver.find_element(By.CSS_SELECTOR, ".charts .legend").text.split("\n")[0] == "weight_decay:"
+
+    def front() -> list[tuple[float, ...]]:
+        (line,) = charts_by_title(driver)["ground truth, AUROC, against accuracy"].find_elements(
+            By.CSS_SELECTOR, "polyline"
+        )
+        return [tuple(map(float, point.split(","))) for point in (line.get_attribute("points") or "").split()]
+
+    # Accuracy falls by a tenth from the lowest to the highest weight decay, and GAtt's quality rises: within five points
+    # of the best are the lower two, and no run is better in both.
+    assert len(front()) == 2
+    assert len(driver.find_elements(By.CSS_SELECTOR, ".runs .below")) == 3  # two runs, and the old one
+    field(driver, "Accuracy").select_by_visible_text("any")
+    xs, ys = zip(*front(), strict=True)
+    assert len(xs) == 4  # the old run has the highest quality of all
+    assert list(xs) == sorted(xs)
+    assert list(ys) == sorted(ys)  # lower on the screen is worse
+    assert driver.find_elements(By.CSS_SELECTOR, ".runs .below") == []
+    field(driver, "Method").select_by_visible_text("all methods")
+    assert field(driver, "Colour by").first_selected_option.text == "method"
+
+
+def test_means_over_seeds_are_one_point_for_a_setting(driver: Chrome, sweep: tuple[str, Path]) -> None:
+    open_tab(driver, sweep[0])
+    wait(driver, ".scatter .point")
+    driver.find_element(By.XPATH, "//label[text()='means over seeds']/input").click()
+    rows = driver.find_elements(By.CSS_SELECTOR, ".runs tbody tr")
+    assert len(rows) == 4
+    first = next(row for row in rows if row.get_attribute("data-run") == "sweep/0_0")
+    accuracy = first.find_elements(By.TAG_NAME, "td")[0].text
+    assert float(accuracy) == pytest.approx((0.9 + 0.91) / 2, abs=6e-5)
+    assert [button.text for button in first.find_elements(By.CSS_SELECTOR, "th button")] == ["0", "1"]
+
+
+def test_what_the_server_refuses_is_said_in_its_words(driver: Chrome, sweep: tuple[str, Path]) -> None:
+    open_tab(driver, sweep[0])
+    wait(driver, ".runs tbody tr")
+    driver.execute_script(
+        "const f = window.fetch; window.fetch = (url) => f(String(url).replace('run=old', 'run=gone'))"
+    )
+    driver.find_element(By.XPATH, "//button[@title='old']").click()
+    text = wait(driver, ".run .wrong").text
+    assert text.startswith("Its curves could not be read: ")
+    assert "Expected `run` to be a run of this log folder, but it is not." in text
+
+
 def test_the_table_sorts_finds_and_says_what_is_undefined(driver: Chrome, sweep: tuple[str, Path]) -> None:
     open_tab(driver, sweep[0])
     wait(driver, ".runs tbody tr")
@@ -149,7 +213,7 @@ def test_the_table_sorts_finds_and_says_what_is_undefined(driver: Chrome, sweep:
     assert values == sorted(values, reverse=True)
     driver.find_element(By.CSS_SELECTOR, "input[type=search]").send_keys("2_")
     assert len(driver.find_elements(By.CSS_SELECTOR, ".runs tbody tr")) == 2
-    field(driver, "Quality").select_by_visible_text("faithfulness (mean), reduced by removal")
+    field(driver, "Quality").select_by_visible_text("faithfulness (mean), edge deleted")
     cells = [cell.text for cell in driver.find_elements(By.CSS_SELECTOR, ".runs tbody tr:first-child td")]
     assert cells[1] == "0.4000"
     assert cells[2] == "undefined"
@@ -158,10 +222,10 @@ def test_the_table_sorts_finds_and_says_what_is_undefined(driver: Chrome, sweep:
 def test_an_old_run_opens_and_one_without_a_page_says_how_to_get_one(driver: Chrome, sweep: tuple[str, Path]) -> None:
     open_tab(driver, sweep[0])
     wait(driver, ".runs tbody tr")
-    driver.find_element(By.XPATH, "//button[text()='old']").click()
+    driver.find_element(By.XPATH, "//button[@title='old']").click()
     wait(driver, ".run .explorer .stage")
     assert SCRIPT in driver.find_element(By.CSS_SELECTOR, ".run .facts").text
-    driver.find_element(By.XPATH, "//button[text()='sweep/0_0']").click()
+    driver.find_element(By.XPATH, "//button[@title='sweep/0_0']").click()
     WebDriverWait(driver, 30).until(
         lambda _: "attree explain sweep/0_0" in driver.find_element(By.CSS_SELECTOR, ".run").text
     )
@@ -186,7 +250,7 @@ def test_axe_finds_nothing_serious_in_the_tab(driver: Chrome, sweep: tuple[str, 
     WebDriverWait(driver, 20).until(
         lambda _: driver.find_element(By.CSS_SELECTOR, ".tab").get_attribute("data-theme") == theme
     )
-    driver.find_element(By.XPATH, "//button[text()='sweep/2_1']").click()
+    driver.find_element(By.XPATH, "//button[@title='sweep/2_1']").click()
     wait(driver, ".run .explorer .stage")
     assert serious(driver) == []
     assert driver.execute_script("return document.documentElement.scrollWidth") <= width

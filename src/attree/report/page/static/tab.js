@@ -44,6 +44,10 @@ function whole(value) {
 function count(value, noun) {
   return `${whole(value)} ${noun}${value === 1 ? "" : "s"}`;
 }
+function short(text, most) {
+  const characters = Array.from(text);
+  return characters.length <= most ? text : `${characters.slice(0, most - 1).join("")}…`;
+}
 
 // src/palette.js
 var LIGHT = {
@@ -82,6 +86,13 @@ var DARK = {
 };
 var palette = (theme) => theme === "dark" ? DARK : LIGHT;
 var channels = (color) => [1, 3, 5].map((start) => Number.parseInt(color.slice(start, start + 2), 16));
+function colorOf(colors, strength) {
+  const stops = strength < 0 ? colors.falling : colors.rising;
+  const place = Math.min(1, Math.abs(strength)) * (stops.length - 1);
+  const low = Math.min(Math.floor(place), stops.length - 2);
+  const [from, to] = [channels(stops[low]), channels(stops[low + 1])];
+  return `rgb(${from.map((value, channel) => Math.round(value + (place - low) * (to[channel] - value))).join(",")})`;
+}
 function standingOut(colors, color) {
   const [paper, ink] = [channels(colors.paper), channels(colors.ink)];
   let own = channels(color);
@@ -244,6 +255,7 @@ function ticks(low, high, parts = 3) {
 
 // src/scatter.js
 var SIZE2 = { width: 460, height: 280, left: 48, right: 14, top: 12, bottom: 46 };
+var CHARACTER = 6.4;
 var CORNERS = {
   diamond: [[0, -1.25], [1.25, 0], [0, 1.25], [-1.25, 0]],
   triangle: [[0, -1.2], [1.1, 0.8], [-1.1, 0.8]],
@@ -251,18 +263,32 @@ var CORNERS = {
   "triangle down": [[0, 1.2], [1.1, -0.8], [-1.1, -0.8]]
 };
 var SHAPES = ["circle", "square", ...Object.keys(CORNERS)];
-function scatter({ title, xTitle, yTitle, points, methods, labels = null, joined = [], choose, chosen, colors }) {
-  const range = (values) => {
+var COLORS = ["#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9", "#32038f"];
+function looksOf(entries, colors) {
+  const own = (place) => entries.length <= COLORS.length ? standingOut(colors, COLORS[place]) : colorOf(colors, 0.15 + 0.85 * place / (entries.length - 1));
+  return new Map(entries.map(([key, label, color], place) => [key, { label, color: color ? standingOut(colors, color) : own(place), shape: SHAPES[place % SHAPES.length] }]));
+}
+function scatter({ title, note, xTitle, points, looks, labels = null, joined = [], range = null, limit = null, choose, chosen, colors }) {
+  const roomy = (values) => {
     const [low2, high2] = [Math.min(...values), Math.max(...values)];
     const room = (high2 - low2 || Math.abs(high2) || 1) * 0.07;
     return [low2 - room, high2 + room];
   };
-  const [left, right] = labels ? [-0.5, labels.length - 0.5] : range(points.map((point) => point.x));
-  const [low, high] = range(points.map((point) => point.y));
-  const x = (value) => SIZE2.left + (value - left) / (right - left || 1) * (SIZE2.width - SIZE2.left - SIZE2.right);
-  const y = (value) => SIZE2.top + (1 - (value - low) / (high - low || 1)) * (SIZE2.height - SIZE2.top - SIZE2.bottom);
-  const look = new Map(methods.map(({ name, color }, place) => [name, [standingOut(colors, color), SHAPES[place % SHAPES.length]]]));
-  const text = (px, py, anchor, content, size = 11) => s("text", { x: px, y: py, "text-anchor": anchor, "font-size": size, fill: colors.muted }, content);
+  const [left, right] = labels ? [-0.5, labels.length - 0.5] : roomy(points.map((point) => point.x));
+  const [low, high] = roomy(range ?? points.map((point) => point.y));
+  const wide = SIZE2.width - SIZE2.left - SIZE2.right;
+  const marks = labels ? labels.map((label, place) => [place, label]) : ticks(left, right, 5).map((value) => [value, number(value)]);
+  const longest = Math.max(...marks.map(([, label]) => Math.min(label.length, 16))) * CHARACTER + 10;
+  const fits = longest <= wide / (labels?.length ?? 1);
+  const areNames = labels?.some((label) => Number.isNaN(Number(label)));
+  const tilt = labels && !fits && areNames && labels.length <= 24;
+  const every = labels && !fits && !tilt ? Math.ceil(longest * labels.length / wide) : 1;
+  const below = tilt ? Math.min(70, longest * 0.6) : 0;
+  const height = SIZE2.height + below;
+  const bottom = SIZE2.height - SIZE2.bottom;
+  const x = (value) => SIZE2.left + (value - left) / (right - left || 1) * wide;
+  const y = (value) => SIZE2.top + (1 - (value - low) / (high - low || 1)) * (bottom - SIZE2.top);
+  const text = (px, py, anchor, content, size = 11, more = {}) => s("text", { x: px, y: py, "text-anchor": anchor, "font-size": size, fill: colors.muted, ...more }, content);
   const parts = [];
   for (const value of ticks(low, high, 5)) {
     parts.push(
@@ -270,72 +296,68 @@ function scatter({ title, xTitle, yTitle, points, methods, labels = null, joined
       text(SIZE2.left - 6, y(value) + 4, "end", number(value))
     );
   }
-  const bottom = SIZE2.height - SIZE2.bottom;
-  const every = labels ? Math.ceil(labels.length / 9) : 1;
-  const marks = labels ? labels.map((label, place) => [place, label]).filter(([place]) => place % every === 0) : ticks(left, right, 5).map((value) => [value, number(value)]);
-  for (const [value, label] of marks) parts.push(text(x(value), bottom + 16, "middle", label));
-  parts.push(text((SIZE2.left + SIZE2.width - SIZE2.right) / 2, SIZE2.height - 8, "middle", xTitle, 12));
+  for (const [value, label] of marks.filter((_, place) => place % every === 0)) {
+    parts.push(tilt ? text(x(value) + 4, bottom + 14, "end", short(label, 16), 11, { transform: `rotate(-35 ${x(value) + 4} ${bottom + 14})` }) : text(x(value), bottom + 16, "middle", short(label, 16), 11));
+  }
+  parts.push(text((SIZE2.left + SIZE2.width - SIZE2.right) / 2, height - 8, "middle", xTitle, 12));
+  if (limit !== null && limit > left && limit < right) {
+    parts.push(s("line", { x1: x(limit), x2: x(limit), y1: SIZE2.top, y2: bottom, stroke: colors.muted, "stroke-dasharray": "2 3" }));
+  }
+  const colorOfKey = (key) => looks.get(key)?.color ?? colors.ink;
   for (const line of joined) {
     parts.push(s("polyline", {
       points: line.points.map(([px, py]) => `${x(px).toFixed(1)},${y(py).toFixed(1)}`).join(" "),
       fill: "none",
-      stroke: line.color ? standingOut(colors, line.color) : colors.ink,
+      stroke: colorOfKey(line.key),
       "stroke-width": 1.6,
       "stroke-opacity": 0.75,
       "stroke-dasharray": line.dash ?? null
     }));
   }
-  for (const point of points) {
-    const [color, shape] = look.get(point.method) ?? [colors.ink, "circle"];
-    const isChosen = point.run === chosen;
-    parts.push(s(
-      "g",
-      {
-        class: "point",
-        role: "button",
-        tabindex: -1,
-        "data-run": point.run,
-        "data-method": point.method,
-        "aria-label": `${point.text}. Open this run`,
-        click: () => choose(point.run),
-        keydown: (event) => event.key === "Enter" && choose(point.run)
-      },
-      marker(shape, x(point.x), y(point.y), isChosen ? 6 : 4, { fill: color, "fill-opacity": isChosen ? 1 : 0.72, stroke: isChosen ? colors.ink : "none", "stroke-width": 1.5 }),
-      s("title", {}, point.text)
-    ));
+  const isChosen = (point) => point.run === chosen;
+  for (const point of [...points].sort((a, b) => isChosen(a) - isChosen(b) || Boolean(b.faint) - Boolean(a.faint))) {
+    const look = { fill: colorOfKey(point.key), "fill-opacity": isChosen(point) ? 1 : point.faint ? 0.3 : 0.85, stroke: isChosen(point) ? colors.ink : "none", "stroke-width": 1.5 };
+    parts.push(s("g", {
+      class: "point",
+      role: "button",
+      tabindex: -1,
+      "data-run": point.run,
+      "data-method": point.method,
+      "data-key": point.key,
+      "aria-label": `${point.text}. Open this run`,
+      click: () => choose(point.run),
+      keydown: (event) => event.key === "Enter" && choose(point.run)
+    }, marker(looks.get(point.key)?.shape ?? "circle", x(point.x), y(point.y), isChosen(point) ? 6 : 4, look), s("title", {}, point.text)));
   }
-  const svg = s("svg", { role: "group", viewBox: `0 0 ${SIZE2.width} ${SIZE2.height}`, "aria-label": `${title}: ${points.length} points; the table lists the runs` }, parts);
-  return h("figure", { class: "scatter" }, h("figcaption", {}, title, h("small", {}, ` ${yTitle}`)), svg);
+  const svg = s("svg", { role: "group", viewBox: `0 0 ${SIZE2.width} ${height}`, "aria-label": `${title}: ${points.length} points; the table lists the runs` }, parts);
+  return h("figure", { class: "scatter" }, h("figcaption", {}, title, h("small", {}, ` ${note}`)), svg);
 }
 function marker(shape, x, y, r, attributes) {
   if (shape === "circle") return s("circle", { cx: x, cy: y, r, ...attributes });
   if (shape === "square") return s("rect", { x: x - r * 0.9, y: y - r * 0.9, width: r * 1.8, height: r * 1.8, ...attributes });
-  const corners = CORNERS[shape];
-  return s("polygon", { points: corners.map(([dx, dy]) => `${x + dx * r},${y + dy * r}`).join(" "), ...attributes });
+  return s("polygon", { points: CORNERS[shape].map(([dx, dy]) => `${x + dx * r},${y + dy * r}`).join(" "), ...attributes });
 }
-function methodLegend(methods, colors) {
-  return h("ul", { class: "legend" }, methods.map(({ label, color }, place) => h(
+function legend(title, looks, colors) {
+  return h("ul", { class: "legend" }, h("li", { class: "meaning" }, `${title}:`), [...looks.values()].map(({ label, color, shape }) => h(
     "li",
     {},
-    s(
-      "svg",
-      { class: "sample", viewBox: "0 0 14 14", width: 14, height: 14, "aria-hidden": "true" },
-      marker(SHAPES[place % SHAPES.length], 7, 7, 4.5, { fill: standingOut(colors, color) })
-    ),
+    s("svg", { class: "sample", viewBox: "0 0 14 14", width: 14, height: 14, "aria-hidden": "true" }, marker(shape, 7, 7, 4.5, { fill: color })),
     label
   )));
 }
 function front(points) {
   const order = [...points].sort((a, b) => b.x - a.x || b.y - a.y);
-  const kept = [];
-  for (const point of order) if (kept.length === 0 || point.y > kept.at(-1).y) kept.push(point);
-  return kept.reverse();
+  const best = [];
+  for (const point of order) if (best.length === 0 || point.y > best.at(-1).y) best.push(point);
+  return best.reverse();
 }
 
-// src/tab.js
+// src/compare.js
 var MOST_ROWS = 300;
+var MOST_PANELS = 8;
 var STATISTICS = {
   truth_auroc: "ground truth, AUROC",
+  within_pearson: "within targets, Pearson",
   faithfulness: "faithfulness (mean)",
   pc_pearson: "confidence, Pearson",
   pc_kendall: "confidence, Kendall",
@@ -345,7 +367,319 @@ var STATISTICS = {
   ne_spearman: "entropy, Spearman",
   p_auroc: "prediction, AUROC"
 };
+var REDUCED = { removal: "edge deleted", weight: "weight set to 0" };
 var REGULARISES = /weight_decay|dropout|penalt|entropy|sparsity|smooth|l1|l2|lambda/i;
+var FLOORS = { 0.01: "within 1 point of the best", 0.05: "within 5 points of the best", 0.1: "within 10 points of the best", Infinity: "any" };
+var [ALL, METHOD, NONE] = ["", "", ""];
+var Comparison = class {
+  /**
+   * @param data {runs: {name, settings, metrics}, methods: {name, label, color}}
+   * @param open Is told the run to open.
+   * @param state What to look at first.
+   */
+  constructor({ runs, methods }, open, state = {}) {
+    this.runs = runs;
+    this.open = open;
+    this.qualities = qualitiesOf(runs);
+    this.settings = settingsOf(runs);
+    this.methods = methods.filter(({ name }) => this.qualities.some(({ tag }) => runs.some((run) => tag(name) in run.metrics)));
+    this.short = shortNames(runs.map(({ name }) => name));
+    const varied = this.settings.filter(({ name }) => name !== "seed");
+    const [over, color, panels] = varied.length > 0 ? orderOfAxes(varied) : this.settings;
+    this.state = {
+      quality: this.qualities[0]?.key,
+      method: ALL,
+      over: over?.name,
+      color: METHOD,
+      panels: panels?.name ?? NONE,
+      floor: "0.05",
+      means: false,
+      find: "",
+      sort: "name",
+      down: false,
+      run: null,
+      ...state
+    };
+    this.firstColor = (color ?? over)?.name ?? METHOD;
+    this.charts = h("div", { class: "charts" });
+    this.table = h("div", { class: "scroller", role: "region", tabindex: 0, "aria-label": "Runs" });
+    this.note = h("p", { class: "notes", role: "status" });
+    this.element = h("div", { class: "comparison" }, this.#controls(), this.charts, h("section", { "aria-label": "Runs" }, this.table, this.note));
+  }
+  #controls() {
+    const { state, settings } = this;
+    this.selects = {};
+    const field = (label, options, key) => {
+      const { element, control } = select(label, options, state[key], (value) => this.set({ [key]: value }));
+      this.selects[key] = control;
+      return element;
+    };
+    const names = settings.map(({ name, title }) => [name, title]);
+    const find = h("input", { type: "search", placeholder: "Find runs", "aria-label": "Find runs by name", input: () => this.set({ find: find.value }) });
+    find.value = state.find;
+    const means = h("input", { type: "checkbox", change: () => this.set({ means: means.checked }) });
+    means.checked = state.means;
+    return h(
+      "div",
+      { class: "controls" },
+      field("Quality", this.qualities.map(({ key, text }) => [key, text]), "quality"),
+      field("Method", [[ALL, "all methods"], ...this.methods.map(({ name, label }) => [name, label])], "method"),
+      names.length > 0 ? [
+        field("Against", names, "over"),
+        field("Colour by", [[METHOD, "method"], ...names], "color"),
+        names.length > 2 ? field("A chart for each", [[NONE, "(one chart)"], ...names], "panels") : null
+      ].filter(Boolean) : null,
+      field("Accuracy", Object.entries(FLOORS).sort(([a], [b]) => a - b), "floor"),
+      h("div", { class: "field" }, h("span", {}, "Runs"), find),
+      settings.some(({ name }) => name === "seed") ? h("label", { class: "check" }, means, "means over seeds") : null
+    );
+  }
+  /** Look at something else. Colours show methods where all are drawn, and the values of a setting where one is. */
+  set(changes) {
+    const { state } = this;
+    Object.assign(state, changes);
+    if (changes.method === ALL) state.color = METHOD;
+    else if (changes.method && state.color === METHOD) state.color = this.firstColor;
+    if (changes.color === METHOD) state.method = ALL;
+    else if (changes.color && state.method === ALL) state.method = this.methods[0].name;
+    for (const [key, control] of Object.entries(this.selects)) control.value = state[key];
+    this.draw(this.colors);
+  }
+  /** The runs that are asked for, or the means of those that differ in their seed only: {name, runs, settings, metrics}. */
+  #rows() {
+    const asked = this.state.find.trim().toLowerCase();
+    const runs = this.runs.filter((run) => run.name.toLowerCase().includes(asked));
+    if (!this.state.means) return runs.map((run) => ({ ...run, title: this.short.get(run.name), runs: [run] }));
+    const groups = /* @__PURE__ */ new Map();
+    for (const run of runs) {
+      const key = JSON.stringify(this.settings.filter(({ name }) => name !== "seed").map(({ name }) => run.settings[name]));
+      groups.set(key, [...groups.get(key) ?? [], run]);
+    }
+    return [...groups.values()].map((members) => {
+      const tags = [...new Set(members.flatMap((run) => Object.keys(run.metrics)))];
+      const { seed, ...settings } = members[0].settings;
+      return {
+        name: members[0].name,
+        title: withoutSeed(this.short.get(members[0].name)),
+        runs: members,
+        settings,
+        metrics: Object.fromEntries(tags.map((tag) => [tag, mean(members.map((run) => run.metrics[tag]).filter(isNumber))]))
+      };
+    });
+  }
+  /** Draw everything in these colours. */
+  draw(colors) {
+    this.colors = colors;
+    const { state } = this;
+    const rows = this.#rows();
+    const quality = this.qualities.find(({ key }) => key === state.quality);
+    const best = Math.max(...rows.map(accuracy).filter(isNumber));
+    const points = Number(state.floor) * (best > 1 ? 100 : 1);
+    const floor = Number.isFinite(best - points) ? best - points - 1e-9 : null;
+    const chart = { rows, quality, floor, ...this.#coloured() };
+    const charts = [this.#tradeOff(chart), ...state.over ? this.#overSetting(chart) : []].filter(Boolean);
+    this.charts.replaceChildren(...charts, charts.length > 0 ? legend(chart.title, chart.looks, colors) : h("p", { class: "notes" }, "Charts that compare runs appear here as soon as there are two."));
+    this.#drawTable(chart);
+  }
+  /** What has a colour: {title, looks, key(row, method)}. */
+  #coloured() {
+    const { state, methods, colors } = this;
+    if (state.color === METHOD) {
+      return { title: "method", looks: looksOf(methods.map(({ name: name2, label, color }) => [name2, label, color]), colors), key: (_, method) => method };
+    }
+    const { name, title, values } = this.settings.find((setting) => setting.name === state.color);
+    return { title, looks: looksOf(values.map((value) => [String(value), settingText(value), null]), colors), key: (row) => String(row.settings[name]) };
+  }
+  /** The points of all rows by the chosen methods: x(row) against y(row, method). */
+  #points({ rows, floor, key }, x, y, methods, describe2) {
+    return rows.flatMap((row) => methods.map((method) => ({
+      key: key(row, method),
+      method,
+      row,
+      x: x(row),
+      y: y(row, method),
+      run: row.name,
+      faint: floor !== null && !(accuracy(row) >= floor),
+      text: `${row.title}: ${describe2(row, method)}`
+    }))).filter((point) => isNumber(point.x) && isNumber(point.y));
+  }
+  #tradeOff(chart) {
+    const { state, colors } = this;
+    const { quality, floor, looks } = chart;
+    const methods = state.method === ALL ? this.methods.map(({ name }) => name) : [state.method];
+    const value = (row, method) => row.metrics[quality.tag(method)];
+    const points = this.#points(
+      chart,
+      accuracy,
+      value,
+      methods,
+      (row, method) => `accuracy ${number(accuracy(row))}, ${this.label(method)} ${number(value(row, method))}`
+    );
+    if (points.length < 2) return null;
+    const best = state.method === ALL ? [] : front(points.filter(({ faint }) => !faint));
+    const told = best.length > 0 ? "the line joins what no other beats in both" : "";
+    return scatter({
+      title: `${quality.text}, against accuracy`,
+      note: [told, floor === null ? "" : "faint: not accurate enough"].filter(Boolean).join("; "),
+      xTitle: "accuracy",
+      points,
+      looks,
+      colors,
+      choose: this.open,
+      chosen: state.run,
+      limit: floor,
+      joined: best.length > 1 ? [{ dash: "4 3", points: best.map(({ x, y }) => [x, y]) }] : []
+    });
+  }
+  /** Quality, and accuracy, over the values of a setting; a pair of charts for each value of another one. */
+  #overSetting(chart) {
+    const { state, colors } = this;
+    const { quality, looks } = chart;
+    const { title, values } = this.settings.find(({ name }) => name === state.over);
+    const places = new Map(values.map((value2, place) => [String(value2), place]));
+    const x = (row) => places.get(String(row.settings[state.over]));
+    const where = (row) => `at ${title} ${settingText(row.settings[state.over])}`;
+    const value = (row, method) => row.metrics[quality.tag(method)];
+    const methods = state.method === ALL ? this.methods.map(({ name }) => name) : [state.method];
+    const all = [
+      { title: `${quality.text}, against ${title}`, points: this.#points(chart, x, value, methods, (row, method) => `${this.label(method)} ${number(value(row, method))} ${where(row)}`) },
+      {
+        title: `accuracy, against ${title}`,
+        points: this.#points({ ...chart, key: state.color === METHOD ? () => null : chart.key }, x, accuracy, [state.method], (row) => `accuracy ${number(accuracy(row))} ${where(row)}`)
+      }
+    ].filter(({ points }) => points.length > 0);
+    const panels = this.settings.find(({ name }) => name === state.panels && name !== state.over);
+    return all.flatMap((one) => {
+      const range = [Math.min(...one.points.map(({ y }) => y)), Math.max(...one.points.map(({ y }) => y))];
+      const parts = panels ? panels.values.slice(0, MOST_PANELS).map((value2) => [
+        ` where ${panels.title} is ${settingText(value2)}`,
+        one.points.filter(({ row }) => String(row.settings[panels.name]) === String(value2))
+      ]) : [["", one.points]];
+      return parts.filter(([, points]) => points.length > 0).map(([part, points]) => scatter({
+        title: one.title + part,
+        note: "lines join means",
+        xTitle: title,
+        points,
+        looks,
+        colors,
+        labels: values.map(settingText),
+        range,
+        choose: this.open,
+        chosen: state.run,
+        joined: [...new Set(points.map(({ key }) => key))].map((key) => ({ key, points: meansOf(points.filter((point) => point.key === key)) }))
+      }));
+    });
+  }
+  label(method) {
+    return this.methods.find(({ name }) => name === method)?.label ?? method;
+  }
+  #drawTable({ rows, quality, floor }) {
+    const { state } = this;
+    const shown = this.settings.filter(({ name }) => !(state.means && name === "seed"));
+    const columns = [
+      { key: "name", title: state.means ? "setting" : "run", value: (row) => row.name },
+      { key: "accuracy", title: "accuracy", value: accuracy, text: fixed },
+      ...this.methods.map(({ name, label }) => ({ key: name, title: label, value: (row) => row.metrics[quality?.tag(name)], text: fixed })),
+      ...shown.map(({ name, title }) => ({ key: `setting ${name}`, title, value: (row) => row.settings[name], text: settingText }))
+    ];
+    const by = columns.find(({ key }) => key === state.sort) ?? columns[0];
+    const order = by.key === "name" ? [...rows] : [...rows].sort((a, b) => compare(by.value(a), by.value(b)));
+    if (state.down) order.reverse();
+    const head = columns.map((column) => h(
+      "th",
+      { scope: "col", class: column.key === "name" ? null : "number", "aria-sort": column === by ? state.down ? "descending" : "ascending" : null },
+      h(
+        "button",
+        { type: "button", click: () => this.set({ sort: column.key, down: column === by ? !state.down : column.key !== "name" }) },
+        column.title,
+        column === by ? h("span", { class: "arrow", "aria-hidden": "true" }, state.down ? "▼" : "▲") : null
+      )
+    ));
+    const link = (run, text) => h("button", { type: "button", class: "open", title: run.name, click: () => this.open(run.name) }, text);
+    const cell = (column, row) => {
+      if (column.key === "name") {
+        return h("th", { scope: "row" }, row.runs.length === 1 ? link(row.runs[0], row.title) : [row.title, " ", h("small", {}, "seeds"), row.runs.map((run) => link(run, settingText(run.settings.seed)))].flat());
+      }
+      const value = column.value(row);
+      return h("td", { class: "number" }, value === void 0 ? "" : column.text(value));
+    };
+    const classOf = (row) => [row.runs.some(({ name }) => name === state.run) ? "chosen" : "", floor !== null && !(accuracy(row) >= floor) ? "below" : ""].join(" ").trim();
+    this.table.replaceChildren(h(
+      "table",
+      { class: "edges runs" },
+      h("thead", {}, h("tr", {}, head)),
+      h("tbody", {}, order.slice(0, MOST_ROWS).map((row) => h("tr", { "data-run": row.name, class: classOf(row) || null }, columns.map((column) => cell(column, row)))))
+    ));
+    const notes = quality ? [`${quality.text} of each method`] : [];
+    if (floor !== null) notes.push(`faint: less accurate than ${number(floor, 3)}`);
+    if (order.length > MOST_ROWS) notes.push(`the first ${MOST_ROWS} of ${whole(order.length)} are listed: find others by name`);
+    if (state.find) notes.push(`${count(order.reduce((sum, row) => sum + row.runs.length, 0), "run")} of ${whole(this.runs.length)}`);
+    this.note.textContent = notes.join("; ");
+  }
+};
+function qualitiesOf(runs) {
+  const found = /* @__PURE__ */ new Map();
+  for (const tag of new Set(runs.flatMap((run) => Object.keys(run.metrics)))) {
+    const [prefix, method, ...rest] = tag.split("/");
+    if (prefix !== "explain" || method === "effects" || rest.length === 0) continue;
+    const [statistic, protocol] = [rest.at(-1), rest.length > 1 ? rest[0] : ""];
+    const text = (STATISTICS[statistic] ?? statistic.replaceAll("_", " ")) + (protocol ? `, ${REDUCED[protocol] ?? protocol}` : "");
+    found.set(rest.join("/"), { key: rest.join("/"), text, statistic, protocol, tag: (name) => [prefix, name, ...rest].join("/") });
+  }
+  const order = Object.keys(STATISTICS);
+  const rank = ({ statistic }) => order.includes(statistic) ? order.indexOf(statistic) : order.length;
+  return [...found.values()].sort((a, b) => rank(a) - rank(b) || byProtocol(a.protocol, b.protocol) || compare(a.key, b.key));
+}
+function settingsOf(runs) {
+  const names = [...new Set(runs.flatMap((run) => Object.keys(run.settings)))];
+  const settings = /* @__PURE__ */ new Map();
+  for (const name of names.sort((a, b) => a.length - b.length || compare(a, b))) {
+    const values = runs.map((run) => run.settings[name]);
+    const distinct = [...new Map(values.filter((value) => value !== void 0).map((value) => [String(value), value])).values()].sort(compare);
+    if (distinct.length < 2) continue;
+    const key = JSON.stringify(values.map((value) => distinct.findIndex((other) => String(other) === String(value))));
+    if (settings.has(key)) settings.get(key).title += `, ${name}`;
+    else settings.set(key, { name, title: name, values: distinct });
+  }
+  return [...settings.values()].sort((a, b) => REGULARISES.test(b.name) - REGULARISES.test(a.name) || (a.name === "seed") - (b.name === "seed") || compare(a.name, b.name));
+}
+function orderOfAxes(settings) {
+  const isNumeric = ({ values }) => values.every((value) => typeof value === "number");
+  const [over] = [...settings].sort((a, b) => isNumeric(b) - isNumeric(a) || b.values.length - a.values.length);
+  const rest = settings.filter((setting) => setting !== over).sort((a, b) => isNumeric(a) - isNumeric(b) || b.values.length - a.values.length);
+  return [over, ...rest];
+}
+function shortNames(names) {
+  let common = names.length > 1 ? names[0] : "";
+  for (const name of names) while (!name.startsWith(common)) common = common.slice(0, -1);
+  const cut = Math.max(...["/", "-", ",", " "].map((sign) => common.lastIndexOf(sign))) + 1;
+  return new Map(names.map((name) => [name, name.slice(cut)]));
+}
+var withoutSeed = (name) => name.replace(/[-/, ]*\bseed[=_-]?\d+\b/, "") || name;
+function accuracy(run) {
+  const names = Object.keys(run.metrics).filter((name2) => name2.toLowerCase().includes("acc") && !name2.startsWith("explain/"));
+  const name = names.find((one) => one === "val/acc") ?? names.find((one) => one.toLowerCase().includes("val")) ?? names[0];
+  return name === void 0 ? void 0 : run.metrics[name];
+}
+function settingText(value) {
+  if (typeof value === "number") return String(Number(value.toPrecision(6)));
+  const text = String(value ?? "");
+  return /^([A-Za-z_]\w*\.)+[A-Za-z_]\w*$/.test(text) ? text.slice(text.lastIndexOf(".") + 1) : text;
+}
+var isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+var mean = (values) => values.length > 0 ? values.reduce((sum, value) => sum + value, 0) / values.length : void 0;
+function meansOf(points) {
+  const places = [...new Set(points.map(({ x }) => x))].sort((a, b) => a - b);
+  return places.map((place) => [place, mean(points.filter(({ x }) => x === place).map(({ y }) => y))]);
+}
+function compare(a, b) {
+  if (a === b) return 0;
+  if (a === void 0 || a === null) return -1;
+  if (b === void 0 || b === null) return 1;
+  return typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+}
+
+// src/tab.js
 async function render() {
   const style = document.createElement("link");
   Object.assign(style, { rel: "stylesheet", href: new URL("explorer.css", import.meta.url).href });
@@ -359,9 +693,12 @@ async function render() {
   await tab.load();
 }
 async function ask(path, query = {}) {
-  const answer = await fetch(new URL(`../${path}?${new URLSearchParams(query)}`, import.meta.url));
-  if (!answer.ok) throw new Error(`TensorBoard answered ${answer.status} (${path})`);
-  return answer.json();
+  const answer = await fetch(new URL(`../${path}?${new URLSearchParams(query)}`, import.meta.url)).catch(() => {
+    throw new Error("TensorBoard does not answer: is it still running?");
+  });
+  if (answer.ok) return answer.json();
+  const said = (answer.headers.get("Content-Type") ?? "").startsWith("text/plain") ? await answer.text() : "";
+  throw new Error(said.trim() || `TensorBoard answered ${answer.status} (${path})`);
 }
 var Tab = class {
   /** `ask(path, query)` answers questions about runs, `explorer()` loads the explorer when it is first needed. */
@@ -369,8 +706,7 @@ var Tab = class {
     this.root = root;
     this.ask = ask_;
     this.explorer = explorer;
-    this.state = { statistic: null, over: null, method: null, find: "", run: null, page: null, sort: "name", down: false };
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.data && this.#draw());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.comparison && this.#draw());
   }
   /** Read all runs again. */
   async load() {
@@ -378,7 +714,7 @@ var Tab = class {
     try {
       this.data = await this.ask("runs");
     } catch (error) {
-      this.root.replaceChildren(this.#header(), h("main", {}, h("p", { class: "wrong", role: "alert" }, `The runs could not be read: ${error.message}.`)));
+      this.root.replaceChildren(this.#header(), h("main", {}, h("p", { class: "wrong", role: "alert" }, `The runs could not be read: ${error.message}`)));
       return;
     }
     this.data.runs.length > 0 ? this.#start() : this.#empty();
@@ -403,164 +739,35 @@ var Tab = class {
     )));
   }
   #start() {
-    const { runs } = this.data;
-    const qualities = qualitiesOf(runs);
-    const settings = settingsOf(runs);
-    const { state } = this;
-    if (!qualities.some(({ key }) => key === state.statistic)) state.statistic = qualities[0].key;
-    if (!settings.some(({ name }) => name === state.over)) state.over = settings[0]?.name ?? null;
-    if (!this.data.methods.some(({ name }) => name === state.method)) state.method = this.data.methods[0].name;
-    this.qualities = qualities;
-    this.settings = settings;
-    const controls = [
-      select("Quality", qualities.map(({ key, text }) => [key, text]), state.statistic, (statistic) => this.#set({ statistic })),
-      settings.length > 0 ? select("Against", settings.map(({ name }) => [name, name]), state.over, (over) => this.#set({ over })) : null,
-      select("Front of", this.data.methods.map(({ name, label }) => [name, label]), state.method, (method) => this.#set({ method }))
-    ].filter(Boolean);
-    const find = h("input", { type: "search", placeholder: "Find runs", "aria-label": "Find runs by name", input: () => this.#set({ find: find.value }) });
-    find.value = state.find;
-    this.charts = h("div", { class: "charts" });
-    this.table = h("div", { class: "scroller", role: "region", tabindex: 0, "aria-label": "Runs" });
-    this.note = h("p", { class: "notes", role: "status" });
+    const { runs, logdir } = this.data;
+    this.comparison = new Comparison(this.data, (name) => this.choose(name), this.comparison?.state);
     this.run = h("section", { class: "run", "aria-label": "Chosen run" });
-    this.root.replaceChildren(
-      this.#header(`${count(runs.length, "run")} with explanations in ${this.data.logdir || "several folders"}`),
-      h(
-        "main",
-        {},
-        h("div", { class: "controls" }, controls.map((control) => control.element), h("div", { class: "field" }, h("span", {}, "Runs"), find)),
-        this.charts,
-        h("section", { "aria-label": "Runs" }, this.table, this.note),
-        this.run
-      )
-    );
-    this.#draw();
-    const known = runs.some((run) => run.name === state.run);
-    this.choose(known ? state.run : runs.at(-1).name, false);
-  }
-  #set(changes) {
-    Object.assign(this.state, changes);
-    this.#draw();
-  }
-  get #shown() {
-    const asked = this.state.find.trim().toLowerCase();
-    return this.data.runs.filter((run) => run.name.toLowerCase().includes(asked));
+    const about = `${count(runs.length, "run")} with explanations in ${logdir || "several folders"}`;
+    this.root.replaceChildren(this.#header(about), h("main", {}, this.comparison.element, this.run));
+    const { run } = this.comparison.state;
+    this.choose(runs.some(({ name }) => name === run) ? run : runs.at(-1).name, false);
   }
   #draw() {
     this.root.dataset.theme = ambientTheme();
-    const colors = palette(this.root.dataset.theme);
-    const { state, data } = this;
-    const runs = this.#shown;
-    const quality = this.qualities.find(({ key }) => key === state.statistic);
-    const value = (run, method) => run.metrics[quality.tag(method)];
-    const label = Object.fromEntries(data.methods.map((one) => [one.name, one.label]));
-    const chosen = { choose: (run) => this.choose(run), chosen: state.run, colors, methods: data.methods };
-    const charts = [];
-    if (state.over !== null) {
-      charts.push(...this.#againstSetting(runs, value, quality, label, chosen));
-    }
-    const pareto = runs.map((run) => ({ run: run.name, method: state.method, x: accuracy(run), y: value(run, state.method) })).filter((point) => isNumber(point.x) && isNumber(point.y)).map((point) => ({ ...point, text: `${point.run}: accuracy ${number(point.x)}, ${label[state.method]} ${number(point.y)}` }));
-    if (pareto.length > 1) {
-      const best = front(pareto);
-      charts.push(scatter({
-        ...chosen,
-        title: `Front of ${label[state.method]}`,
-        yTitle: `${quality.text}, against accuracy; the line joins runs that no other beats in both`,
-        xTitle: "accuracy",
-        points: pareto,
-        joined: [{ color: null, dash: "4 3", points: best.map((point) => [point.x, point.y]) }]
-      }));
-    }
-    const alone = h("p", { class: "notes" }, "Charts that compare runs appear here as soon as there are two.");
-    this.charts.replaceChildren(...charts, charts.length > 0 ? methodLegend(data.methods, colors) : alone);
-    this.#drawTable(runs, quality, label);
-  }
-  /** Quality of every method, and accuracy, over the values of a setting. */
-  #againstSetting(runs, value, quality, label, chosen) {
-    const { over } = this.state;
-    const places = this.settings.find(({ name }) => name === over).values;
-    const place = new Map(places.map((one, number_) => [String(one), number_]));
-    const known = runs.filter((run) => place.has(String(run.settings[over])));
-    const at = (run) => place.get(String(run.settings[over]));
-    const labels = places.map((one) => settingText(one));
-    const points = known.flatMap((run) => this.data.methods.map(({ name }) => ({ run: run.name, method: name, x: at(run), y: value(run, name) }))).filter((point) => isNumber(point.y)).map((point) => ({ ...point, text: `${point.run}: ${label[point.method]} ${number(point.y)} at ${over} ${labels[point.x]}` }));
-    const means = (own) => labels.map((_, x) => {
-      const values = own.filter((point) => point.x === x).map((point) => point.y);
-      return values.length > 0 ? [x, values.reduce((sum, one) => sum + one, 0) / values.length] : null;
-    }).filter(Boolean);
-    const charts = [];
-    if (points.length > 0) {
-      charts.push(scatter({
-        ...chosen,
-        title: `${quality.text} against ${over}`,
-        yTitle: "lines are means",
-        xTitle: over,
-        points,
-        labels,
-        joined: this.data.methods.map(({ name, color }) => ({ color, points: means(points.filter((point) => point.method === name)) }))
-      }));
-    }
-    const accuracies = known.map((run) => ({ run: run.name, method: "", x: at(run), y: accuracy(run) })).filter((point) => isNumber(point.y)).map((point) => ({ ...point, text: `${point.run}: accuracy ${number(point.y)} at ${over} ${labels[point.x]}` }));
-    if (accuracies.length > 0) {
-      charts.push(scatter({ ...chosen, title: `accuracy against ${over}`, yTitle: "the line is the mean", xTitle: over, points: accuracies, labels, joined: [{ color: null, points: means(accuracies) }] }));
-    }
-    return charts;
-  }
-  #drawTable(runs, quality, label) {
-    const { state } = this;
-    const columns = [
-      { key: "name", title: "run", value: (run) => run.name },
-      { key: "accuracy", title: "accuracy", value: accuracy },
-      ...this.data.methods.map(({ name }) => ({ key: name, title: label[name], value: (run) => run.metrics[quality.tag(name)] })),
-      ...this.settings.map(({ name }) => ({ key: `setting ${name}`, title: name, value: (run) => run.settings[name] }))
-    ];
-    const by = columns.find(({ key }) => key === state.sort) ?? columns[0];
-    const order = by.key === "name" ? [...runs] : [...runs].sort((a, b) => compare(by.value(a), by.value(b)));
-    if (state.down) order.reverse();
-    const head = columns.map((column) => h(
-      "th",
-      { scope: "col", class: column.key === "name" ? null : "number", "aria-sort": column === by ? state.down ? "descending" : "ascending" : null },
-      h(
-        "button",
-        { type: "button", click: () => this.#set({ sort: column.key, down: column === by ? !state.down : column.key !== "name" }) },
-        column.title,
-        column === by ? h("span", { class: "arrow", "aria-hidden": "true" }, state.down ? "▼" : "▲") : null
-      )
-    ));
-    const cell = (column, run) => {
-      const own = column.value(run);
-      if (column.key === "name") return h("th", { scope: "row" }, h("button", { type: "button", class: "open", click: () => this.choose(run.name) }, run.name));
-      if (own === void 0) return h("td", { class: "number" });
-      return h("td", { class: "number" }, column.key.startsWith("setting ") ? settingText(own) : fixed(own));
-    };
-    this.table.replaceChildren(h(
-      "table",
-      { class: "edges runs" },
-      h("thead", {}, h("tr", {}, head)),
-      h("tbody", {}, order.slice(0, MOST_ROWS).map((run) => h("tr", { "data-run": run.name, class: run.name === state.run ? "chosen" : null }, columns.map((column) => cell(column, run)))))
-    ));
-    const notes = [`${quality.text} of each method`];
-    if (order.length > MOST_ROWS) notes.push(`the first ${MOST_ROWS} of ${whole(order.length)} runs are listed: find others by name`);
-    if (order.length < this.data.runs.length) notes.push(`${whole(order.length)} of ${whole(this.data.runs.length)} runs`);
-    this.note.textContent = notes.join("; ");
+    this.comparison.draw(palette(this.root.dataset.theme));
   }
   /** Open a run: its curves, and the explorer of what it saved. */
   async choose(name, scroll = true) {
     const run = this.data.runs.find((one) => one.name === name);
-    this.state.run = name;
+    this.comparison.state.run = name;
     this.#draw();
     const [curves, explorer] = [h("div", {}, h("p", { class: "notes" }, "reading curves …")), h("div", { class: "saved" })];
     this.run.replaceChildren(h("h2", {}, name), curves, explorer);
     if (scroll) this.run.scrollIntoView({ block: "start" });
-    const isCurrent = () => this.state.run === name && this.run.contains(curves);
+    const isCurrent = () => this.comparison.state.run === name && this.run.contains(curves);
     try {
-      const found = await this.ask("curves", { run: name });
+      const series = await this.ask("curves", { run: name });
       if (!isCurrent()) return;
-      const label = Object.fromEntries(this.data.methods.map((one) => [one.name, one.label]));
-      const panels = curvePanels({ curves: found, methods: this.data.methods, label, statistics: STATISTICS }, palette(this.root.dataset.theme));
+      const label = Object.fromEntries(this.data.methods.map((method) => [method.name, method.label]));
+      const panels = curvePanels({ curves: series, methods: this.data.methods, label, statistics: STATISTICS }, palette(this.root.dataset.theme));
       curves.replaceChildren(panels ?? h("p", { class: "notes" }, "This run has no curves."));
     } catch (error) {
-      curves.replaceChildren(h("p", { class: "wrong" }, `Its curves could not be read: ${error.message}.`));
+      curves.replaceChildren(h("p", { class: "wrong" }, `Its curves could not be read: ${error.message}`));
     }
     if (isCurrent()) await this.#explore(run, explorer);
   }
@@ -586,48 +793,31 @@ var Tab = class {
         body.replaceChildren(root);
         mount(root, { ...content, curves: [] });
       } catch (error) {
-        body.replaceChildren(h("p", { class: "wrong" }, `They could not be shown: ${error.message}.`));
+        body.replaceChildren(h("p", { class: "wrong" }, `They could not be shown: ${error.message}`));
       }
     };
     place.replaceChildren(texts.length > 1 ? select("Explanations", texts, page, show).element : "", body);
     await show(page);
   }
 };
-function qualitiesOf(runs) {
-  const found = /* @__PURE__ */ new Map();
-  for (const run of runs) {
-    for (const tag of Object.keys(run.metrics)) {
-      const [, , ...rest] = tag.split("/");
-      if (!tag.startsWith("explain/") || rest.length === 0) continue;
-      const [statistic, protocol] = [rest.at(-1), rest.length > 1 ? rest[0] : ""];
-      const text = (STATISTICS[statistic] ?? statistic.replaceAll("_", " ")) + (protocol ? `, reduced by ${protocol}` : "");
-      found.set(rest.join("/"), { key: rest.join("/"), text, statistic, protocol, tag: (method) => ["explain", method, ...rest].join("/") });
-    }
-  }
-  const order = Object.keys(STATISTICS);
-  const rank = ({ statistic }) => order.includes(statistic) ? order.indexOf(statistic) : order.length;
-  return [...found.values()].sort((a, b) => rank(a) - rank(b) || byProtocol(a.protocol, b.protocol) || compare(a.key, b.key));
-}
-function settingsOf(runs) {
-  const names = [...new Set(runs.flatMap((run) => Object.keys(run.settings)))];
-  return names.map((name) => ({ name, values: [...new Map(runs.map((run) => run.settings[name]).filter((one) => one !== void 0).map((one) => [String(one), one])).values()].sort(compare) })).filter(({ values }) => values.length > 1).sort((a, b) => REGULARISES.test(b.name) - REGULARISES.test(a.name) || (a.name === "seed") - (b.name === "seed") || compare(a.name, b.name));
-}
-function accuracy(run) {
-  const names = Object.keys(run.metrics).filter((name) => name.toLowerCase().includes("acc") && !name.startsWith("explain/"));
-  const own = names.find((name) => name === "val/acc") ?? names.find((name) => name.toLowerCase().includes("val")) ?? names[0];
-  return own === void 0 ? void 0 : run.metrics[own];
-}
 function pageName(page) {
   const step = /(\d+)\.json$/.exec(page);
   return step ? `at step ${whole(Number(step[1]))}` : page === "page.html" ? "at the end of the fit" : "by attree explain";
 }
-var settingText = (value) => typeof value === "number" ? String(Number(value.toPrecision(6))) : String(value);
-var isNumber = (value) => typeof value === "number" && Number.isFinite(value);
-function compare(a, b) {
-  if (a === b) return 0;
-  if (a === void 0 || a === null) return -1;
-  if (b === void 0 || b === null) return 1;
-  return typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+var embedded = globalThis.document?.getElementById("attree-runs");
+if (embedded) {
+  const data = JSON.parse(embedded.textContent);
+  const pages = new Map(data.runs.map((run) => [run.name, run.page]));
+  const comparison = new Comparison(data, (name) => pages.get(name) && location.assign(pages.get(name)), { means: true });
+  const root = document.getElementById("attree");
+  const draw = () => {
+    root.dataset.theme = ambientTheme();
+    comparison.draw(palette(root.dataset.theme));
+  };
+  root.classList.add("attree", "tab");
+  root.replaceChildren(comparison.element);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  draw();
 }
 export {
   Tab,
