@@ -164,8 +164,8 @@ def test_one_method_is_coloured_by_a_setting_and_the_front_is_of_accurate_runs(
         )
         return [tuple(map(float, point.split(","))) for point in (line.get_attribute("points") or "").split()]
 
-    # Accuracy falls by a tenth from the lowest to the highest weight decay, and GAtt's quality rises: within five points
-    # of the best are the lower two, and no run is better in both.
+    # Accuracy falls by a tenth from the lowest to the highest weight decay, and GAtt's quality rises. The lower two are
+    # within five points of the best accuracy, and no run is better in both.
     assert len(front()) == 2
     assert len(driver.find_elements(By.CSS_SELECTOR, ".runs .below")) == 3  # two runs, and the old one
     field(driver, "Accuracy").select_by_visible_text("any")
