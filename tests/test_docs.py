@@ -13,7 +13,7 @@ import yaml
 
 from attree.cli import main
 from attree.cli.commands import COMMANDS
-from attree.io.configs import sweep_names
+from attree.io.config_files import sweep_names
 
 REPO = Path(__file__).parents[1]
 DOCS = REPO / "docs"

@@ -16,7 +16,7 @@ import pytest
 
 import attree
 from attree.cli.parser import CHOICES
-from attree.io.configs import config_names, sweep_names
+from attree.io.config_files import config_names, sweep_names
 
 REPO = Path(__file__).parents[1]
 DOCS = REPO / "docs"

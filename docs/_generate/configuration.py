@@ -17,7 +17,7 @@ from mkdocs.structure.files import File, Files
 from attree.cli.commands import COMMANDS
 from attree.cli.completion import training_parsers
 from attree.cli.parser import CHOICES, HELP
-from attree.io.configs import config_names, first_sentence, read_shipped, sweep_names
+from attree.io.config_files import config_names, first_sentence, read_shipped, sweep_names
 from attree.sweep import plan
 
 INTRO = """# Configuration reference

@@ -11,7 +11,7 @@ import pytest
 from attree.cli import main
 from attree.cli.commands import COMMANDS
 from attree.cli.completion import script
-from attree.io.configs import config_names
+from attree.io.config_files import config_names
 from helpers.cli import refusal
 from helpers.time_limit import SECONDS
 

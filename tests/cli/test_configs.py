@@ -10,7 +10,7 @@ import yaml
 
 from attree.cli import main
 from attree.errors import MissingDataError
-from attree.io.configs import config_names, find_config, find_sweep, sweep_names
+from attree.io.config_files import config_names, find_config, find_sweep, sweep_names
 from attree.sweep import load_plan
 from helpers.cli import CONFIGS, refusal
 

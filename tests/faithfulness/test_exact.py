@@ -13,7 +13,7 @@ from attree.defaults import RESOLUTION
 from attree.errors import ArgumentError
 from attree.faithfulness import PROTOCOLS, Reduction, ReductionProtocol
 from attree.faithfulness.exact import algebra as algebras
-from attree.faithfulness.exact import changes
+from attree.faithfulness.exact import changed_rows
 from attree.faithfulness.exact.algebra import ALGEBRAS
 from attree.models import GAT, AttentionNet, GATv2, SuperGAT
 from helpers.brute_force import forward, measures, probabilities
@@ -90,9 +90,9 @@ def test_all_pairs_are_as_one_forward_pass_each(
 def test_listed_and_dense_rows_are_as_one_forward_pass_each(
     kind: str, protocol: ReductionProtocol, layers: int, heads: int, dense: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes, "DENSE_ENTRIES", 1 if dense else 10**9)
-    monkeypatch.setattr(changes, "DENSE_DEGREE", 2)
-    monkeypatch.setattr(changes, "BLOCK_BYTES", 400)
+    monkeypatch.setattr(changed_rows, "DENSE_ENTRIES", 1 if dense else 10**9)
+    monkeypatch.setattr(changed_rows, "DENSE_DEGREE", 2)
+    monkeypatch.setattr(changed_rows, "BLOCK_BYTES", 400)
     net, x, edge_index = setting(kind, layers, heads, seed=layers + heads)
     graph = Graph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([3, 0]), layers)

@@ -11,7 +11,7 @@ from _pytest.mark import ParameterSet
 from attree.attention import Graph
 from attree.attribution import graph_pairs, subgraph_pairs
 from attree.faithfulness import PROTOCOLS, ExactReducer
-from attree.faithfulness.exact import changes, reduction_plan
+from attree.faithfulness.exact import changed_rows, reduction_plan
 from attree.subject import Head
 from helpers.no_warnings import no_warnings
 from helpers.one_pass_each import reduced_outputs
@@ -63,8 +63,8 @@ def test_random_networks_as_one_forward_pass_each(first: int) -> None:
 @pytest.mark.parametrize("first", some_slow(range(NETS, NETS + 60, PER_TEST), quick=1))
 def test_the_same_in_small_chunks(first: int, dense: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reduction_plan, "CHUNK_BYTES", 4_000)
-    monkeypatch.setattr(changes, "DENSE_ENTRIES", 1 if dense else 10**9)
-    monkeypatch.setattr(changes, "DENSE_DEGREE", 3)
-    monkeypatch.setattr(changes, "BLOCK_BYTES", 200)
+    monkeypatch.setattr(changed_rows, "DENSE_ENTRIES", 1 if dense else 10**9)
+    monkeypatch.setattr(changed_rows, "DENSE_DEGREE", 3)
+    monkeypatch.setattr(changed_rows, "BLOCK_BYTES", 200)
     for seed in range(first, first + PER_TEST, 2):
         check(seed)

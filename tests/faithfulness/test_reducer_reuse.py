@@ -14,7 +14,7 @@ from torch import Tensor
 from attree.attention import Graph, capture_attention
 from attree.attribution import Pairs, subgraph_pairs
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reduction, ReductionProtocol
-from attree.faithfulness.exact import changes, reduction_plan
+from attree.faithfulness.exact import changed_rows, reduction_plan
 from attree.faithfulness.exact.changed_rows import ChunkPlan
 from attree.faithfulness.exact.reduction_plan import ReductionPlan
 from helpers.graphs import NODES, randomize
@@ -55,7 +55,7 @@ def test_forgetting_follows_the_weights_and_keeps_what_is_static(
 ) -> None:
     if kept == "in chunks":
         monkeypatch.setattr(reduction_plan, "CHUNK_BYTES", SMALL_CHUNK)
-    monkeypatch.setattr(changes, "DENSE_ENTRIES", 60)  # the hub's rows become dense blocks
+    monkeypatch.setattr(changed_rows, "DENSE_ENTRIES", 60)  # the hub's rows become dense blocks
     net, x, edge_index = setting(kind, 3, 2, seed=4)
     net, x, graph = net.double(), x.double(), Graph(edge_index, NODES)
     pairs = subgraph_pairs(graph, torch.tensor([10, 0, 9, 3]), 3)

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from attree.errors import ArgumentError
-from attree.io.configs import MAX_VALUES, check_yaml, read_yaml
+from attree.io.yaml_files import MAX_VALUES, check_yaml, read_yaml
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch_geometric.nn import GATConv
 from torch_geometric.utils import degree
 
 from attree.attribution import GAtt, Saliency, attribute_subgraphs
-from attree.attribution.posthoc import masked_run
+from attree.attribution.posthoc import masks
 from attree.attribution.subgraphs import neighbourhoods
 from attree.faithfulness import CopiesReducer
 from attree.subject import Subject
@@ -89,7 +89,7 @@ def test_all_others_are_refused_by_every_engine(name: str, monkeypatch: pytest.M
         attribute_subgraphs(GAtt(), subject.model, X, EDGES, TARGETS)
     # Saliency runs such a model on the whole graph.
     expected = Saliency().attribute(subject, TARGETS)
-    monkeypatch.setattr(masked_run, "local_copies", masked_run.whole_copies)
+    monkeypatch.setattr(masks, "local_copies", masks.whole_copies)
     assert torch.equal(Saliency().attribute(subject, TARGETS).scores, expected.scores)
 
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from attree.errors import ArgumentError, MissingDataError
-from attree.io.configs import read_shipped, sweep_names
+from attree.io.config_files import read_shipped, sweep_names
 from attree.sweep import Plan, fit_arguments, load_plan
 
 REPOSITORY = Path(__file__).parents[2]

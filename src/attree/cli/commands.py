@@ -33,7 +33,7 @@ from attree.cli.arguments import (
 )
 from attree.cli.failure import fail, one_line_errors
 from attree.errors import MissingPackageError, did_you_mean
-from attree.io.configs import config_names, first_sentence, read_shipped, sweep_names
+from attree.io.config_files import config_names, first_sentence, read_shipped, sweep_names
 from attree.io.processes import end_with_parent
 
 

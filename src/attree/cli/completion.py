@@ -20,7 +20,7 @@ from attree.cli.lightning_cli import DESCRIPTIONS, AttreeCLI
 from attree.cli.parser import CHOICES, PREFIXES, class_options
 from attree.cli.stop import StopSignal
 from attree.errors import expect
-from attree.io.configs import config_names, sweep_names
+from attree.io.config_files import config_names, sweep_names
 from attree.paper.command import CONTENTS
 
 SHELLS = {

@@ -26,7 +26,8 @@ import attree.models
 from attree.cli.failure import attree_error, fail
 from attree.cli.internals import HelpFormatterMixin, actions_of, command_parsers, grouped_actions
 from attree.errors import did_you_mean, expect
-from attree.io.configs import check_yaml, config_hint, find_config, read_yaml
+from attree.io.config_files import config_hint, find_config
+from attree.io.yaml_files import check_yaml, read_yaml
 
 
 def subclasses(module: ModuleType, base: type, without: type | tuple[()] = ()) -> dict[str, str]:

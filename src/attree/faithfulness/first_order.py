@@ -20,7 +20,7 @@ from torch_geometric.nn.aggr import MeanAggregation
 from attree.attention.graph import edge_ids, plain
 from attree.attention.instruments import LayerCall, Softmax, instrument
 from attree.attention.locality import same
-from attree.attribution.posthoc.masked_run import MaskedRun, MaskMethod
+from attree.attribution.posthoc.masks import MaskedRun, MaskMethod
 from attree.attribution.posthoc.target_copies import TargetCopies
 from attree.errors import UnsupportedModelError, expect_int
 from attree.faithfulness.exact.call_arguments import given_weights

@@ -18,8 +18,8 @@ from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from torch import nn
 
 from attree.errors import ArgumentError, MissingDataError, expect
-from attree.io.configs import read_yaml
 from attree.io.files import zip_damage
+from attree.io.yaml_files import read_yaml
 from attree.runs.classes import LINKS, build_run
 
 NEEDED = ("state_dict", "epoch", "global_step", "pytorch-lightning_version")

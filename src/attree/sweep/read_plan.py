@@ -44,7 +44,8 @@ from typing import Any
 import yaml
 
 from attree.errors import ArgumentError, MissingDataError, did_you_mean
-from attree.io.configs import config_hint, find_config, find_sweep, read_yaml
+from attree.io.config_files import config_hint, find_config, find_sweep
+from attree.io.yaml_files import read_yaml
 from attree.sweep.plan import (
     COLUMNS,
     SEED,

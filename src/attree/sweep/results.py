@@ -21,8 +21,8 @@ from optuna.trial import FrozenTrial, TrialState
 from attree.attribution import METHODS
 from attree.callbacks.tensorboard import accuracy_names
 from attree.evaluation.names import FAITHFULNESS, TRUTH
-from attree.io.configs import read_yaml
 from attree.io.files import write_text
+from attree.io.yaml_files import read_yaml
 from attree.report.style import count
 from attree.report.sweep_figures import SETTING, method_of, pareto_front
 from attree.sweep.plan import COLUMNS, RUN, SEED, SWEEP, Direction, Plan, Point, Run, Settings, short_names, value_text

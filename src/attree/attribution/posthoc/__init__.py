@@ -5,7 +5,7 @@ from attree.attribution.posthoc.frozen_model import TrainedMethod, frozen_subjec
 from attree.attribution.posthoc.gnn_explainer import GNNExplainer
 from attree.attribution.posthoc.gradients import GuidedBackprop, IntegratedGradients, Saliency, guided
 from attree.attribution.posthoc.graph_mask import GraphMask
-from attree.attribution.posthoc.masked_run import MaskedRun, masked_run
+from attree.attribution.posthoc.masks import MaskedRun, masked_run
 from attree.attribution.posthoc.pg_explainer import PGExplainer
 from attree.attribution.posthoc.target_copies import TargetCopies
 

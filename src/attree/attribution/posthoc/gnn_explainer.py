@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attree.attribution.baselines import hashed_uniform
-from attree.attribution.posthoc.masked_run import MaskedRun, MaskMethod
+from attree.attribution.posthoc.masks import MaskedRun, MaskMethod
 from attree.attribution.posthoc.target_copies import TargetCopies
 from attree.errors import UnsupportedModelError, expect_bool, expect_int, expect_number, expect_seed
 from attree.io.terminal import counted

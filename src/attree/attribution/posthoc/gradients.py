@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from attree.attention.instruments import LayerCall, Watcher, instrument
-from attree.attribution.posthoc.masked_run import COPIES_MEMORY, MaskedRun, MaskMethod, bytes_per_edge
+from attree.attribution.posthoc.masks import COPIES_MEMORY, MaskedRun, MaskMethod, bytes_per_edge
 from attree.attribution.posthoc.target_copies import TargetCopies
 from attree.errors import expect_bool, expect_int
 

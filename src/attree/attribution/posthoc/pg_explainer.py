@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from attree.attribution.pairs import Pairs
 from attree.attribution.posthoc.frozen_model import TrainedMethod, full_pass
-from attree.attribution.posthoc.masked_run import COPIES_MEMORY, MaskedRun, bytes_per_edge, masked_run
+from attree.attribution.posthoc.masks import COPIES_MEMORY, MaskedRun, bytes_per_edge, masked_run
 from attree.attribution.posthoc.target_copies import TargetCopies, target_copies
 from attree.errors import UnsupportedModelError, expect_bool, expect_int, expect_number
 from attree.io.terminal import progress_bar
