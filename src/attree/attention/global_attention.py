@@ -1,9 +1,7 @@
-"""Watch attention over all nodes, and place its weights on the nodes of the graph.
+"""Attention over all nodes: how such modules compute, and how their weights are placed on the nodes of the graph.
 
 A module that attends over all nodes works on a dense batch, as `to_dense_batch` makes it: place k of graph b holds the
 k-th node of that graph. Which node a place holds is checked by an experiment, because a model may sort its nodes.
-
-How the modules that attend over all nodes compute: their weights, their values, and what follows.
 
 The output of such a module is `finish(weights.mix(values))`. A reader returns these three for one call; they are
 checked against the output of the call. Readers exist for `torch.nn.MultiheadAttention` (also inside

@@ -1,12 +1,10 @@
-"""The edge list of all attention weights: the edges of a graph without self-loops, then one self-loop per node.
+"""The edge list of all attention weights, and the ids in it of the edges that a convolution uses.
 
 Every per-edge array in attree is aligned with `Graph.edge_index`. PyG's attention convolutions use the same order (they
 drop self-loops, then append one per node), so their weights need no reordering.
 
 A heterogeneous graph becomes one such graph, too: the *union* of its types. Nodes are numbered type by type, and so are
 edges. `Graph.types` has the types.
-
-The ids of the edges that a convolution uses, in the numbering of a graph.
 
 A convolution may drop, add or move self-loops, and run on the edges of one type, or of several types in one list.
 `edge_ids` finds these edges in `Graph.edge_index`.

@@ -1,6 +1,4 @@
-"""Record every call of an attention convolution in one forward pass: inputs, weights, output and earlier calls.
-
-Read the weights of a convolution's messages if they may differ from the weights of its softmax.
+"""Record every call of a convolution in one forward pass: inputs, the weights of its messages, output, earlier calls.
 
 The weight of an edge is the factor of the source's features in the output: c in `message = c * x_j + ...`, times k if
 the aggregation is k times the sum of messages (k is 1 for a sum, 1 / n for a mean of n). In GATConv and similar

@@ -1,8 +1,6 @@
-"""The mix of a tensor (the convolution calls that it was computed from, with factors), and rules for torch operations.
+"""Which calls a tensor was computed from, with what factors: sums, means and concatenations of branches.
 
 A *mark* is the index of a call.
-
-Trace how branches are combined: the factor of each branch in a sum, a mean or a concatenation.
 
 While a `Combination` is open, it traces the factors of marked tensors through every torch operation. A term of a sum
 and a part of a concatenation have factor 1. A term of a mean over n branches has factor 1 / n. A term of a weighted sum

@@ -1,11 +1,9 @@
-"""A private copy of a model for experiments: the same code and the same weights in other module objects.
+"""A private copy of a model for experiments, and how it is run: in eval mode, eagerly, with little memory.
 
 Explaining a model takes passes in eval mode, hooks, replaced methods and replaced weights. All of this happens on a
 *stand-in*: a copy of the module tree that shares the tensors of the model. The model itself is never touched, so there
 is nothing to restore, and another thread can predict with the model, train it or explain it meanwhile. What a stand-in
 writes to its own attributes (a cache, the last attention) is lost with it.
-
-Run a model in eval mode: eagerly, and with less memory because messages are multiplied in place.
 """
 
 from __future__ import annotations

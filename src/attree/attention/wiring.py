@@ -1,4 +1,4 @@
-"""The wiring of a network: which calls of attention convolutions are layers, and which layer feeds which.
+"""The wiring of a network: which calls of convolutions the output was computed from, and which layer feeds which.
 
 A computation tree leads from the output to the calls that produced it, then to the calls that produced their input, and
 so on. In most networks this is a chain with one call per layer. Calls side by side (two stacks, several heads, one call
@@ -7,8 +7,6 @@ does not depend on (an auxiliary head, a second pass for another loss) are not l
 
 If the output of a call also bypasses later layers (a residual, jumping knowledge), the path around them is a *skip*.
 `Wiring` ignores skips; `Wiring.followed` includes them.
-
-Find which convolution calls an output was computed from in one forward pass, and check it by altered passes.
 """
 
 from __future__ import annotations

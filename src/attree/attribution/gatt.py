@@ -2,8 +2,6 @@
 
 Shin et al., "Faithful and Accurate Self-Attention Attribution for Message Passing Neural Networks via the Computation
 Tree Viewpoint", AAAI 2025.
-
-Score edges block by block, from the walks over the computation trees and the attention of each layer.
 """
 
 from __future__ import annotations

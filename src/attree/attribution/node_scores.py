@@ -1,11 +1,9 @@
-"""Scores of nodes: which nodes a prediction reads, not only along which edges.
+"""Scores of nodes, and the strongest pairs of nodes that attend to each other beyond the edges.
 
 GAtt of a node is r at the input: the sum, over all flows from the node through all layers to the target, of the product
 of their weights,
 
     r_0 = r_1 A(1) = onehot(v) A(L) ... A(1).
-
-Pairs of nodes that a prediction takes through attention over all nodes: the strongest, and how far they reach.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Edge scores of many targets as one result.
-
-Read saved attributions: all arrays are checked against each other and the graph before they are used.
-"""
+"""Edge scores of many targets as one result, saved and read with checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explain targets of a graph that is too large for one forward pass, exactly, one neighbourhood at a time.
+"""Neighbourhoods of targets: their edges (the pairs), and explaining a large graph one neighbourhood at a time.
 
 The output of an L-layer network for a target depends only on the nodes within L hops and on the edges that enter the
 nodes within L - 1 hops; layer m is needed only at nodes within L - m hops. So the network runs on the union of the
@@ -8,8 +8,6 @@ returned with edge ids of the full graph.
 This holds only for networks whose layers read only neighbours. A network that normalises or pools over all nodes in
 eval mode computes something else on a part of the graph. So the outputs of the first targets are computed on two
 different parts, and the network is refused if they differ (see `attree.subject.model_call`).
-
-Edges around targets: the pairs on which explanations are evaluated, and the parts of the graph that models run on.
 
 The pairs of a node are all edges, including self-loops, of the subgraph induced by the nodes within L hops of it. Some
 of them carry no flow to the node: edges that enter nodes exactly L hops away. For a pair of nodes, the subgraph is that

@@ -1,9 +1,7 @@
-"""The computation tree of one target, built in full: for teaching, drawing and checking.
+"""The computation tree of one target, built in full, and the paths in it with the most attention.
 
 The methods of this package never build it. Its size grows with the product of the degrees, so trees above a size limit
 are refused; pruning keeps the part with the most attention.
-
-The strongest attention paths into a target.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The state of ExplainCallback in one call of the trainer: what was evaluated, logged and drawn.
-
-A hash of a network's weights, to see later whether they have changed without a copy of them.
-"""
+"""The state of ExplainCallback in one call of the trainer, and the hash that tells whether weights changed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Write to TensorBoard: chart layout, histograms, figures, tables, hyperparameters.
+"""Write to TensorBoard: chart layout, histograms, figures, tables, hyperparameters, descriptions of the metrics.
 
 The tab of `attree.tensorboard_tab` reads the files of `write_explanations`.
-
-Descriptions of the logged metrics, as sentences and tables for TensorBoard.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The parser of fit, validate, test and predict: jsonargparse with short names, ordered help and short errors.
-
-Short names of attree's classes, in arguments and configs.
-"""
+"""The parser of fit, validate, test and predict: jsonargparse with short names of classes and short errors."""
 
 from __future__ import annotations
 

@@ -1,14 +1,10 @@
-"""Tests from the literature of whether attention is an explanation of a model.
+"""Tests from the literature of whether attention is an explanation of a model, and their result.
 
 Two questions are tested. Do the predictions need the network's attention? Jain and Wallace, "Attention is not
 Explanation" (NAACL 2019), and Wiegreffe and Pinter, "Attention is not not Explanation" (EMNLP 2019), ask this for text;
 on citation graphs, attention was found to be nearly uniform (Li, Zhang, Shi, Wang and Zhang, "A Statistical
 Characterization of Attentions in Graph Neural Networks", ICLR workshop, 2019). Do the scores depend on the learned
 parameters? This is after Adebayo et al., "Sanity Checks for Saliency Maps" (NeurIPS 2018).
-
-Run a model with other attention weights: uniform, permuted, or as different as possible with equal predictions.
-
-The result of the tests of attention, as a table and in sentences.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Evaluate explanations of nodes of a graph on disk: neighbourhood after neighbourhood, and the same numbers.
 
-Subjects of a model on parts of a graph on disk: the exact neighbourhoods of some targets.
-
 The output for a target depends on the nodes within L hops of it, for L layers. A network that also reads degrees (a
 GCN) depends on the edges that enter these nodes, one hop more. Which of the two holds is found by an experiment: the
 model runs on larger neighbourhoods of a few targets, and then on copies of the exact ones, between decoys. A network

@@ -1,9 +1,4 @@
-"""The result of an evaluation: metrics, and the scores and reductions that they were computed from.
-
-What an evaluation measured: its metrics, and the scores and effects of single pairs that they come from.
-
-Node scores of an evaluation's targets: which nodes the predictions read, by the first walk among its methods.
-"""
+"""The result of an evaluation: metrics, the scores and effects that they were computed from, node scores, files."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The metrics of an evaluation, from the scores of methods and the effects of reductions of the same pairs.
-
-Bring columns of all processes together, as tensors and one column at a time: in one process, or in all.
-
-Uncertainty of an evaluation's statistics: how much each target moves them.
+"""The metrics of an evaluation and their uncertainty, in one process or in several.
 
 All methods are measured on the same targets. So the difference between two methods has its own interval, which is
 narrower than the intervals of the methods suggest.

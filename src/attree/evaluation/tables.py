@@ -1,9 +1,7 @@
-"""The short table of an evaluation: one row per method, and a few columns that everything else is a detail of.
+"""An evaluation as a short table, a full table, printed text, HTML for notebooks, and an `.npz` file.
 
 The columns are the true edges, if they are known, and what happens when an edge is deleted or its weight is set to 0.
 Terminal, notebook, TensorBoard and page show the same numbers, those of the leading statistic (`names.WITHIN`).
-
-An evaluation as a table, as printed text, as HTML for notebooks, and as an `.npz` file of plain arrays.
 """
 
 from __future__ import annotations

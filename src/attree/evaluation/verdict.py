@@ -1,8 +1,6 @@
-"""The verdict on an evaluation: its findings in words, and the numbers that they are based on.
+"""The verdict on an evaluation, and what single effects and mean attention hide from it.
 
 The rules that make the findings are in `attree.evaluation.verdict_rules`.
-
-What single effects and mean attention hide: edges that stand in for each other, and heads that differ.
 """
 
 from __future__ import annotations

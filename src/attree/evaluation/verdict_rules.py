@@ -1,8 +1,6 @@
-"""The rules of the verdict: each answers one question about an evaluation, in any number of sentences.
+"""The rules and the headline of the verdict: each rule answers one question about an evaluation.
 
 Numbers in sentences have the same names as in tables (`names.METRIC_LABELS`). The thresholds are chosen by hand.
-
-The headline of a verdict: which method to use, how good it is, and whether the network's attention matters.
 
 It has at most two lines, and stands first wherever results are shown.
 """

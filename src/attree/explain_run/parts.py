@@ -1,11 +1,9 @@
-"""A dataset as a folder of Parquet files (parts) with fixed numbers, which any process may write in any order.
+"""The dataset of `attree explain` as Parquet files with fixed numbers, and the share of them that a process writes.
 
 A part is written atomically under its fixed name, so it is there or missing, and writing it twice is harmless. The
 footer of each file has hashes of its call and of its rows, so that damaged files are detected and written again.
 `_manifest.json` describes the call; a process that finds another call's manifest stops. So nothing is locked, and
 machines share no more than the folder. Parquet readers ignore names that begin with an underscore.
-
-The share of the parts that this process writes: the ranks of torchrun, SLURM or Kubernetes, or `--share 3/16`.
 
 A share is fixed: of n processes, the first writes parts 0, n, 2n, ..., the second 1, n + 1, ..., and so on.
 """

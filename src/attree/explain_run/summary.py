@@ -1,7 +1,4 @@
-"""The summary of a call of `attree explain`: metrics, figures, tables of edges, and the page.
-
-The figures of `attree explain`: case studies, computation trees, histograms and deletion curves.
-"""
+"""The summary of a call of `attree explain`: metrics, figures, tables of edges, and the page."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The targets of a call of `attree explain`: the `--targets` argument, and the base class of explained targets.
-
-The explained targets of a run: nodes, pairs of nodes, or graphs, found as `ExplainCallback` finds them.
-"""
+"""The explained targets of a run: the `--targets` argument, and what is known of each node, link or graph."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Attention gradient: the first-order term of the effect of each edge, from one backward pass for many targets.
-
-Message gradient: the first-order term of the effect of each edge, for layers with and without attention.
-"""
+"""Attention gradient and message gradient: the first-order effect of each edge, from one backward pass."""
 
 from __future__ import annotations
 

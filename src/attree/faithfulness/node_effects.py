@@ -1,10 +1,8 @@
-"""Run a graph transformer with edges and attention over all nodes cut, many times at once.
+"""Exact effects of nodes, and of pairs of nodes that attend to each other, by cutting them out of copies of graphs.
 
 A *cut* takes edges from the graph, and one node as a key from attention over all nodes: for one query, or for all. Each
 cut runs on a copy of the target's graph, many copies in one batch. If the model has no argument that separates graphs,
 or computes something else on copies, each cut takes a pass of its own.
-
-Exact effects of nodes, and of pairs of nodes that attend to each other.
 
 The effect of a node is the change of a prediction when all messages of the node are removed: its out-edges and its
 self-loop in every layer, and, in attention over all nodes, the node as a key. Its own state stays: a residual still

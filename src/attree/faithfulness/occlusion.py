@@ -1,9 +1,4 @@
-"""Occlusion: the exact effect of reducing the attention of each edge, as a method and as a PyG explainer.
-
-Edges beyond the computation tree that affect a prediction: for models that read more than attention layers do.
-
-Predictions with the highest-scored edges of each target reduced at once.
-"""
+"""Occlusion, the exact effect of each edge; edges beyond the computation tree; several edges deleted at once."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Attention reduction by one forward pass over the whole graph for each reduced edge: slow, but right for any model.
+"""Reduce edges by one forward pass each over the whole graph, and find out whether a model reads edges elsewhere.
 
 The model only has to call attention convolutions on the edges that it is given. Edges that carry no flow to a target
 are reduced too, because norms, pooling or attention over all nodes can pass on their effect.
-
-Find out whether a model reads edges outside its attention layers: for degrees, means, or features of self-loops.
 
 Deleting an edge is then more than leaving it out of the softmaxes. The experiment runs the model twice without a random
 half of the edges around a few targets: without them in the data, and without them in the softmaxes only. It is repeated

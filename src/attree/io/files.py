@@ -1,7 +1,4 @@
-"""Write files atomically, and read arrays and metrics safely from files that may be damaged.
-
-Lock a folder for one process.
-"""
+"""Write files atomically, read files that may be damaged, and lock a folder for one process."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Faithfulness statistics as `torchmetrics` classes: of one method, or of several methods over the same pairs.
-
-Statistics within targets as `torchmetrics.Metric` classes; `attree.metrics.functional.within` has the functions.
-
-Metrics of sets of edges as `torchmetrics.Metric` classes; `attree.metrics.functional.sets` has the functions.
-"""
+"""Faithfulness statistics as `torchmetrics` classes: pooled, within targets, and of sets of edges."""
 
 from __future__ import annotations
 

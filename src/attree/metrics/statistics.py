@@ -1,7 +1,4 @@
-"""Pearson, Spearman, Kendall and AUROC as `torchmetrics.Metric` classes.
-
-Base classes of the metrics: they store float64 columns and gather them over processes.
-"""
+"""Pearson, Spearman, Kendall and AUROC as `torchmetrics.Metric` classes, and their base classes."""
 
 from __future__ import annotations
 

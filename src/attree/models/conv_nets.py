@@ -1,10 +1,8 @@
-"""Networks without attention, beside the attention networks: GCN, SAGE and GIN.
+"""Stacks of convolutions: the attention networks GAT, GATv2, SuperGAT, and GCN, SAGE, GIN without attention.
 
 A network has `num_layers` convolutions of one kind, with dropout before each and ReLU between them. The networks differ
 only in the convolution, which is all that a subclass makes. Their explanations can be compared with those of attention
 networks of the same size: `attree sweep explainable_nets`.
-
-The attention networks: one stack for every kind of attention convolution.
 
 A network has `num_layers` convolutions of one kind, with dropout before each and ELU between them. The heads of the
 last are averaged (Velickovic et al., ICLR 2018). GAT, GATv2 and SuperGAT differ only in the PyG convolution, which is

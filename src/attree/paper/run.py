@@ -1,7 +1,4 @@
-"""Make tables and figures: measure their cells, in parallel if requested, and write the reports.
-
-Write reports as Markdown, CSV, pictures, and an HTML page with cells coloured by the difference from the paper.
-"""
+"""Make tables and figures of the paper: measure their cells, in parallel if requested, and write the reports."""
 
 from __future__ import annotations
 

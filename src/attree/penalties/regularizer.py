@@ -1,7 +1,4 @@
-"""Penalties in training: record the attention of a step and add the penalties on it, in any loop or by a callback.
-
-The penalties that a config can name, and how to make them from the config.
-"""
+"""Penalties in training: made from a config, computed from the attention of a step, in any loop or by a callback."""
 
 from __future__ import annotations
 

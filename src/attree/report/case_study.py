@@ -1,7 +1,4 @@
-"""Case study: a figure of one target's neighbourhood, with edges coloured by the scores of each method.
-
-Case studies of an evaluator's targets, and histograms of an evaluation's scores.
-"""
+"""Case studies: figures of the neighbourhoods of targets, with edges coloured by the scores of each method."""
 
 from __future__ import annotations
 

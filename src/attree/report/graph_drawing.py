@@ -1,9 +1,7 @@
-"""Lay out and draw a small directed graph.
+"""Draw a small directed graph, and a computation tree with all its messages.
 
 Lines are computed here and not by Matplotlib's arrow patches: a few collections per panel draw many times faster than
 hundreds of patches, and self-loops can point to the side where their node has room.
-
-Figure of a computation tree: all messages behind one target's output, with their attention.
 """
 
 from __future__ import annotations

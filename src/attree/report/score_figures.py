@@ -1,7 +1,4 @@
-"""Figures that compare scores with effects: histogram, scatter plot and deletion curve.
-
-Figures that compare methods: all statistics, accuracy against runtime, and GAtt against uniform attention.
-"""
+"""Figures of scores against effects, and of methods against each other."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Figures of metrics against swept settings, of one setting or of a grid of two, and the labels that they share.
-
-Figures of explanation quality against accuracy, with one point per setting of a sweep.
-"""
+"""Figures of sweeps: metrics against settings, and explanation quality against accuracy."""
 
 from __future__ import annotations
 

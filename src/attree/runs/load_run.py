@@ -1,7 +1,4 @@
-"""Load a finished run: its network with the trained weights, its data, its config.
-
-Read checkpoints, check them before anything is built, and check that a resumed run keeps its settings.
-"""
+"""Load a finished run (network, weights, data, config) and its checkpoints, which are checked before use."""
 
 from __future__ import annotations
 

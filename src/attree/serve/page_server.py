@@ -1,7 +1,4 @@
-"""The HTTP server of a live page, for the browser on this computer only.
-
-The command `attree serve`: show a finished run's page with its live model, in the browser on this computer.
-"""
+"""The command `attree serve`: a run's page with its live model, for the browser on this computer only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A model on a source: its call, the explained targets, their labels and their true edges.
-
-Run a model on a graph of a source: how it is called, what its outputs mean, and which part of a module predicts.
-"""
+"""A model on a source: how it is called, the explained targets, their labels and their true edges."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Where explanations come from: graphs, the targets to choose from, truth and names, from whatever the user has.
-
-Datasets of graphs as sequences that are read once, and what a model predicts on a graph.
-"""
+"""Where explanations come from: graphs, targets, truth and names, from whatever the user has."""
 
 from __future__ import annotations
 

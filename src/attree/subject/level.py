@@ -1,8 +1,6 @@
-"""Find out whether a model returns one row per node, per pair of nodes or per graph.
+"""Find out what each row of the output belongs to (a node, a pair of nodes, a graph), and what it reads.
 
 If the number of rows does not decide this, an experiment finds the nodes that each row reads (`nodes_read`).
-
-Find out what a model reads: the nodes behind each row of its output, and the arguments that change its output.
 
 To find the nodes, the output of every convolution is replaced by noise that depends only on one number t_i per node i.
 Row k of the output reads node i if the gradient of row k with respect to t_i is not 0.

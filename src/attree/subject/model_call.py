@@ -1,8 +1,6 @@
-"""One call of a model: its arguments, their kinds, and the same call on a part of the graph.
+"""One call of a model, the same call on a part of the graph, and the check that the part suffices.
 
 Every engine runs the model through a `ModelCall`. Only this class knows how to call the model.
-
-Check that a model computes the outputs of targets from a part of its graph; errors of engines that cannot run it.
 
 The check runs the model on the part between two decoys: copies with loud noise as features, one before and one after
 the part. The order of targets is reversed, and one target occurs twice. If the outputs equal those on the whole graph,

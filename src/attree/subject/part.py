@@ -1,9 +1,7 @@
-"""A part of a graph: the nodes and edges that a model runs on instead of the whole graph.
+"""A part of a graph that a model runs on instead of the whole, and the model's arguments cut to it.
 
 Engines that run a model on a part of the graph, or on several copies of neighbourhoods at once, make a `Part`.
 `ModelCall.on` cuts the arguments of the model to it.
-
-Cut the arguments of a model call to a part of the graph.
 
 In a heterogeneous graph, a part uses the node and edge ids of the union of its types (`attree.attention.graph.Types`).
 The model numbers nodes within their types, so its arguments are renumbered, too.

@@ -1,11 +1,9 @@
-"""The Optuna study of a sweep: its tasks, the workers that have claimed them, and how they ended.
+"""The Optuna study of a sweep: its tasks and their settings, the workers that have claimed them, how they ended.
 
 Any number of processes on any number of machines share one study, in a database. Each task is a trial of the study. The
 trial waits until a worker claims it. Claiming is atomic in the storage, so no two workers get the same task. A worker
 sends a heartbeat of Optuna every few seconds, by the clock of the database. When a worker's heartbeats stop, another
 worker lets Optuna end its trial, and queues a new one with the same parameters.
-
-Settings of trials: drawn by Optuna for a search, stored as parameters for a grid or list.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Summarise a sweep: CSV files, tables, figures, configs of the best settings, and a page.
-
-The report of a sweep: tables for the terminal, and a page.
+"""Summarise a sweep: tables for the terminal, CSV files, figures, configs of the best settings, and a page.
 
 The page is a single HTML file with all figures and without scripts. It shows the best settings, the importance of
 parameters, and every setting with links to its runs.

@@ -1,6 +1,4 @@
-"""Types of NumPy arrays, and the check of an `edge_index` that a user passes.
-
-Ragged arrays: rows of different lengths, stored one after the other, with a pointer to the start of each row.
+"""Ragged arrays, types of NumPy arrays, and the check of an `edge_index`.
 
 Examples: the edges that enter each node, the nodes of each neighbourhood, the scores of each target. `ptr` always has
 one entry more than there are rows. Row k is `ptr[k]:ptr[k + 1]`, as in the CSR format.

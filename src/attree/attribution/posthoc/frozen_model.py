@@ -1,7 +1,4 @@
-"""A frozen model, for methods that compute gradients through it or train against it, and its predictions.
-
-Base class of the methods that are trained once per model and then score any target.
-"""
+"""A frozen model for methods that compute gradients or train against it, and the base class of trained methods."""
 
 from __future__ import annotations
 

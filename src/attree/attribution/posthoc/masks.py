@@ -1,10 +1,8 @@
-"""Run a model with its messages multiplied by an edge mask, as PyG's explainers do, without changing its layers.
+"""Run a model with its messages multiplied by an edge mask, and the base class of methods that score edges by masks.
 
 PyG's explainers multiply the message of every edge, in every layer and head, by the edge's entry of a mask. Self-loops
 that a layer adds itself are not masked. PyG sets flags and masks on the layers; here, temporary hooks do the same, and
 self-loops can be masked too.
-
-Base class of the methods that score edges by masking their messages.
 """
 
 from __future__ import annotations

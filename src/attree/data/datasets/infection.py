@@ -1,7 +1,4 @@
-"""Infection: a directed random graph in which one path explains the label of each target.
-
-HeteroInfection: mosquitoes infect people, flies do not, and the path of each infection is known.
-"""
+"""Infection and HeteroInfection: random graphs in which one path explains the label of each target."""
 
 from __future__ import annotations
 

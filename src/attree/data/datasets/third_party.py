@@ -1,10 +1,8 @@
-"""Call the loaders of PyG and OGB safely: no code in a data folder runs, and every failure is one clear sentence.
+"""Read the files of PyG, OGB and others safely: no code in a data folder runs, every failure is one clear sentence.
 
 Both libraries read their files with pickle. PyG unpickles a processed file in full if it cannot read it safely, and
 Planetoid's raw files are pickles. Without guards, whoever can write to a data folder could run code in the process that
 reads it.
-
-Read array files without running code: `.npz` files, and pickles that hold nothing but arrays.
 
 A pickle names functions and calls them, so whoever wrote the file decides what runs. Here, each name that a valid
 file needs is replaced by a small class of this module that only records its arguments. Any other name is an error.

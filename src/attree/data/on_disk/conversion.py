@@ -1,7 +1,4 @@
-"""Convert a dataset to a folder that `OnDiskGraph` reads: in steps, each written whole, so that it can be resumed.
-
-Files with one row per node, read piece by piece: `.npy`, Parquet, CSV, and OGB's raw files.
-"""
+"""Convert a dataset (arrays, Parquet, CSV, OGB) to a folder that `OnDiskGraph` reads, in steps that can be resumed."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""A graph in a folder of `.npy` files, of which only what is needed is read.
-
-PyG's interfaces around a graph on disk, for loaders and code that read a `FeatureStore` and a `GraphStore`.
-
-Write a graph that is in memory to a folder of `.npy` files.
-"""
+"""A graph in a folder of `.npy` files: written, read by memory map, and offered to PyG's loaders."""
 
 from __future__ import annotations
 

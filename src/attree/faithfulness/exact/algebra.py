@@ -1,4 +1,4 @@
-"""Base class for the arithmetic of an attention convolution, split into steps so that single rows can be recomputed.
+"""The arithmetic of attention convolutions in steps, so that single rows can be recomputed; users add their own.
 
 For node j with entering edges (i -> j) and every head, a layer computes
 
@@ -7,8 +7,6 @@ For node j with entering edges (i -> j) and every head, a layer computes
 Here source, target, value and root are projections of single nodes, and edge is a projection of edge features.
 Convolutions differ only in their projections, score and finish. Each has a subclass of `LayerAlgebra`, registered by
 `register_algebra`.
-
-Algebras of PyG's attention convolutions, and the registry to which users add their own.
 """
 
 from __future__ import annotations

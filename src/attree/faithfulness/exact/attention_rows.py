@@ -1,6 +1,4 @@
-"""One recorded call of an attention convolution, with everything that updates of single rows need.
-
-Computes the new values of changed rows in one call of a convolution.
+"""One recorded call of an attention convolution, and the new values of single rows of its output.
 
 If a row's own features are unchanged, the row is updated from the sums of the recorded pass,
 

@@ -1,9 +1,7 @@
-"""Arguments of a layer's `propagate`: what belongs to nodes, to edges, and to neither.
+"""Arguments of calls of a convolution and of its `propagate`: what belongs to nodes, to edges, and to neither.
 
 A layer without attention is run by its own `forward`, on rows too. Only its `propagate`, which reads edges, is
 replaced. Everything before and after it (linear layers, root weights, norms) works node by node.
-
-Arguments of a call of a convolution, and the edges that the call runs on.
 """
 
 from __future__ import annotations

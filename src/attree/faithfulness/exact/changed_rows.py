@@ -1,8 +1,6 @@
-"""Data of a reduction plan: the rows that change in each call, their changed entries, and groups of rows to recompute.
+"""The rows that a reduced edge changes in each call, and the rows on which the model runs for them.
 
 A row is a pair (reduced edge, node). Nothing here depends on the network's weights.
-
-Rows that a reduction plan covers: nodes on a path to a target, and the rows on which the model's forward runs.
 
 The forward gets one list of rows for each family of stages. An operation combines the stages of a family, so they need
 the same rows: all rows that change in any of them.

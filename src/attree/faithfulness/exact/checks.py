@@ -1,6 +1,4 @@
-"""Runs a model's forward on rows with nothing reduced, and compares the result with the recorded pass.
-
-Checks that a model can run on rows, made before the exact engine is used.
+"""Checks that a model can run on single rows, made before the exact engine is used.
 
 1. Each convolution runs on the edges that enter a few nodes. Its output must equal that of its algebra.
 2. The model's forward runs on rows in another order, with nothing reduced. It must give the recorded inputs of every

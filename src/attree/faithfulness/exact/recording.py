@@ -1,8 +1,6 @@
-"""One recorded forward pass: the model's own forward, with each convolution computed and stored by its algebra.
+"""One recorded forward pass, with each convolution computed and stored by its algebra.
 
 A stand-in of the model runs, with copies of its weights in the exact dtype and another `forward` of each convolution.
-
-Attention over all nodes that does not depend on edges: its output is the same whatever edge is deleted.
 
 SGFormer's attention stands beside its GCN and reads only the features. Exact updates then take its recorded output.
 """

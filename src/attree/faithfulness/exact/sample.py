@@ -1,10 +1,8 @@
-"""Rows on which a model is checked before the exact engine uses it.
+"""Rows and pairs on which a model is checked before the exact engine uses it.
 
 The rows are not in the graph's order, the first row is not the first node, and one node occurs twice. The first
 and last rows are decoys, filled with noise. So the check detects code that depends on a row's position or on other
 rows.
-
-A few pairs on which deletion by exact updates is compared with deletion from the data.
 """
 
 from __future__ import annotations

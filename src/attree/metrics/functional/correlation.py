@@ -1,7 +1,4 @@
-"""Pearson's and Spearman's correlation, and Kendall's tau-b in O(n log n).
-
-Concordant minus discordant partners of each point; Kendall's tau is their sum, up to normalisation.
-"""
+"""Pearson's and Spearman's correlation, Kendall's tau-b in O(n log n), and each point's concordant partners."""
 
 from __future__ import annotations
 

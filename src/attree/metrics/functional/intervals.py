@@ -1,4 +1,4 @@
-"""95 % intervals over targets, from the influence of each target on a statistic.
+"""95 % intervals over targets, single ones and those of several comparisons that hold together.
 
 An interval is symmetric on the scale on which the statistic spreads evenly: Fisher's z for a correlation, the logit for
 a probability, the number itself for a mean. Its width is the quantile of Student's t. The degrees of freedom are the
@@ -8,8 +8,6 @@ fewer if the influences have heavy tails.
 Pearson's correlation over pooled pairs has no interval. A few targets with large neighbourhoods decide it, and a sample
 without them cannot know it: neither jackknife, nor bootstrap, nor any test of the sample told such samples apart.
 `benchmarks/coverage.py` measures how often these intervals hold the true value.
-
-Several comparisons that hold together: one error rate for all intervals of a family.
 
 The largest of several standardised differences exceeds a bound more often than a single one does. If the differences
 are about the same targets, they move together, and the bound is lower than for unrelated ones (Bonferroni). The

@@ -1,10 +1,8 @@
-"""Statistics within targets: one value per target, so that every prediction counts the same.
+"""Statistics within targets, one value per target, and the seven pooled faithfulness statistics.
 
 "Which edges of this prediction matter?" is a question about one target. Statistics over the pooled pairs of all targets
 also see differences between targets: with many neighbours every edge matters less, and a method that knows no more than
 the number of neighbours correlates with the effects. Here the edges of a target are compared with one another only.
-
-The seven faithfulness statistics of a method's scores and their mean.
 """
 
 from __future__ import annotations

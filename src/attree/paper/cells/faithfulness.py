@@ -1,7 +1,4 @@
-"""Cells for faithfulness: the statistics of a network under several protocols, and of single heads.
-
-Cells for the proximity effect: edges near the target occur more often in the target's computation tree.
-"""
+"""Cells for faithfulness: statistics of a network under several protocols, of single heads; the proximity effect."""
 
 from __future__ import annotations
 
