@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError, fields
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, global_mean_pool
+from torch_geometric.nn import GATConv, GPSConv, global_mean_pool
 
 from attree.attention import capture_attention
 from attree.attribution import GAtt
@@ -90,3 +92,36 @@ def test_what_cannot_be_found_is_said_where_it_is_needed() -> None:
     for _ in range(2):
         with pytest.raises(UnsupportedModelError, match="combined by `product`"):
             _ = subject.attention
+
+
+class Transformer(nn.Module):
+    """Layers along edges and over all nodes."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(GPSConv(6, GATConv(6, 6), heads=2, attn_type=kind) for _ in range(2))
+        self.lin, self.head = nn.Linear(5, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        h = self.lin(x)
+        for layer in self.layers:
+            h = layer(h, edge_index, batch)
+        return self.head(h)
+
+
+@pytest.mark.parametrize("make", [Pooled, partial(Transformer, "multihead"), partial(Transformer, "performer")])
+def test_one_pass_says_everything(make: Callable[[], nn.Module]) -> None:
+    """How nodes are pooled and what attends over all nodes is read in the pass that captures attention."""
+    model, passes = randomize(make().double(), 1).eval(), 0
+
+    def count(*_: Any) -> None:
+        nonlocal passes
+        passes += 1
+
+    model.register_forward_hook(count)
+    subject = Subject.of(model, X, EDGES, BATCH)
+    passes = 0
+    again = subject.with_current_weights()
+    scores = GAtt().attribute(again).scores
+    assert passes == 1
+    torch.testing.assert_close(scores, GAtt().attribute(subject).scores)

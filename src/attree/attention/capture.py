@@ -13,11 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from attree.attention.alignment import Aligned, align_call, as_layers, check_nodes, ends_of
+from attree.attention.global_attention import GlobalRecords
 from attree.attention.graph import Graph
 from attree.attention.layer_records import LayerRecords, record_layers
 from attree.attention.softmax_hook import check_registered, message_passing, no_python_code
 from attree.attention.stand_ins import eval_mode, inplace_messages, stand_in
-from attree.attention.wiring import CALLED_NONE, CallGraph, Wiring, check_calls, find_calls, reaching
+from attree.attention.wiring import CALLED_NONE, OUTPUT, CallGraph, Wiring, check_calls, find_calls, reaching
 from attree.errors import AttreeError, ModelRunError, UnsupportedModelError, expect, expect_bool, expect_instance
 
 
@@ -180,6 +181,7 @@ def capture_run(
     wiring: Wiring | None = None,
     grad: bool = False,
     arguments: str = "",
+    everywhere: GlobalRecords | None = None,
 ) -> Attention:
     """Like `capture_attention`, for a function that calls the model.
 
@@ -190,12 +192,17 @@ def capture_run(
         wiring: `Attention.wiring` of an earlier pass of the model.
         grad: Keep the weights differentiable.
         arguments: The arguments of the call in words, for messages.
+        everywhere: Also records the calls that attend over all nodes.
     """
     has_layers = bool(message_passing(model))  # raises if there is nothing to hook: it may not even have an eval mode
     is_wired = wiring is not None and wiring.is_fixed
     with eval_mode(model), inplace_messages(model), torch.no_grad():
-        with torch.set_grad_enabled(grad), record_layers(model, follow=not is_wired) as records:
+        follow = not is_wired or everywhere is not None
+        with torch.set_grad_enabled(grad), record_layers(model, follow, everywhere=everywhere) as records:
             output = _run(model, run, arguments)
+        if everywhere is not None:
+            assert records.provenance is not None
+            everywhere.feeds[OUTPUT] = dict(records.provenance.mix(output).factors)
         if not records:
             if has_layers:
                 raise UnsupportedModelError(CALLED_NONE)

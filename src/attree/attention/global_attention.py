@@ -11,7 +11,7 @@ adds one for a module of your own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,6 +25,8 @@ from torch_geometric.nn.attention import PerformerAttention, PolynormerAttention
 
 from attree.attention.global_weights import DenseWeights, GlobalWeights, KernelWeights
 from attree.attention.locality import same
+from attree.attention.mix import Combination
+from attree.attention.provenance import Marks, tensors_in
 from attree.errors import UnsupportedModelError, expect
 
 
@@ -171,6 +173,10 @@ def _masked(values: Tensor, mask: Tensor | None, added: tuple[int, ...]) -> Tens
     for dim in added:
         mask = mask.unsqueeze(dim)
     return values.masked_fill(~mask, 0.0)
+
+
+FIRST_MARK = 1_000_000
+"""Marks of calls over all nodes begin here, after those of all layers along edges."""
 
 
 @dataclass(eq=False)
@@ -387,3 +393,69 @@ def check_mixing(call: GlobalModuleCall, mixing: Mixing, output: Any, is_node: T
             f"Expected {call.described()} to mix values by the weights that attree reads from it, but it returned "
             "something else: `attree.attention.register_global_attention` teaches attree how it computes."
         )
+
+
+class GlobalRecords(GlobalWatcher):
+    """Records the calls over all nodes of one pass, and marks their outputs in its provenance.
+
+    Args:
+        batch: The graph of each node.
+
+    Attributes:
+        batch: The graph of each node.
+        layers: The records of the layers along edges in the same pass, as many as were called by now.
+        provenance: The provenance of the pass.
+        calls: The calls, by mark.
+        feeds: For each mark, the marks that feed it, with their factors.
+        uses: For each mark, the layers along edges that it was computed from.
+        order: For each call, the number of layers along edges before it, 0, and its mark.
+        inputs: For each mark, the dense batch that the module read.
+        outputs: For each mark, the dense batch that it returned.
+        error: Why the weights of a module could not be read; None if all could.
+    """
+
+    def __init__(self, batch: Tensor) -> None:
+        self.layers: Sequence[Any] = ()
+        self.provenance: Combination | None = None
+        self.calls: dict[int, GlobalCall] = {}
+        self.feeds: dict[int, dict[int, float]] = {}
+        self.uses: dict[int, Marks] = {}
+        self.order: list[tuple[int, int, int]] = []
+        self.inputs: dict[int, Tensor] = {}
+        self.outputs: dict[int, Tensor] = {}
+        self.error: UnsupportedModelError | None = None
+        self.batch = batch
+        self._begun: dict[int, tuple[dict[int, float], Marks, int]] = {}
+
+    def begin(self, call: GlobalModuleCall) -> None:
+        assert self.provenance is not None
+        read = (call.args, call.kwargs)
+        marks = frozenset().union(*(self.uses.get(mark, {mark}) for mark in self.provenance.marks(read)))
+        self._begun[call.number] = dict(self.provenance.mix(read).factors), marks, len(self.layers)
+
+    def end(self, call: GlobalModuleCall, output: Any) -> None:
+        try:
+            mixing = call.read(output)
+            nodes = None if mixing is None else place_nodes(mixing, self.batch)
+            if mixing is None or nodes is None:
+                return
+            check_mixing(call, mixing, output, nodes >= 0)
+        except UnsupportedModelError as error:
+            self.error = error.with_traceback(None)
+            return
+        mark = FIRST_MARK + call.number
+        self.calls[mark] = GlobalCall(
+            call.name, type(call.module).__name__, mixing.weights, nodes, self.batch.numel(), call.number
+        )
+        self.feeds[mark], self.uses[mark], before = self._begun[call.number]
+        self.order.append((before, 0, mark))
+        self.inputs[mark] = input_of(call, nodes.shape).clone()
+        self.outputs[mark] = (output[0] if isinstance(output, tuple) else output).detach().clone()
+        assert self.provenance is not None
+        self.provenance.mark(output, mark)
+
+
+def input_of(call: GlobalModuleCall, shape: Sequence[int]) -> Tensor:
+    """Return the dense batch that a module was called with, [B, n, channels]."""
+    x = next(tensor for tensor in tensors_in((call.args, call.kwargs)) if tensor.is_floating_point())
+    return x if x.shape[:2] == tuple(shape) else x.transpose(0, 1)

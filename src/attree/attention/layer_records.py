@@ -14,6 +14,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
 from typing import Any
 
 import torch
@@ -37,9 +39,10 @@ from torch_geometric.nn import (
 )
 from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 
+from attree.attention.global_attention import FIRST_MARK, GlobalRecords, watch_global
 from attree.attention.instruments import Aggregate, LayerCall, Softmax, Watcher, instrument, within_relations
 from attree.attention.locality import same
-from attree.attention.mix import Combination, Mix
+from attree.attention.mix import Combination, Factors, Mix, times_of, total_of
 from attree.attention.provenance import NONE, Marks
 from attree.errors import UnsupportedModelError
 
@@ -312,7 +315,8 @@ class LayerRecord:
         sums: The aggregated messages of each propagation.
         relation: The relation of each edge, if there is one softmax per relation.
         output: The node embeddings that the convolution returned.
-        mix: The calls that directly produced the features of the sources, with their factors.
+        mix: The calls that directly produced the features of the sources, with their factors; also those over all
+            nodes, if they are recorded.
         destination_calls: Indices of the calls that directly produced the features of the destinations.
         uses: Indices of the calls that directly produced any argument, and of the calls inside this one.
     """
@@ -341,16 +345,61 @@ class LayerRecord:
 
 
 class LayerRecords(list[LayerRecord]):
-    """One record per call of an attention convolution, in the order of calls, and the provenance of their outputs."""
+    """One record per call of an attention convolution, in the order of calls, and the provenance of their outputs.
 
-    def __init__(self, provenance: Combination | None = None) -> None:
+    Attributes:
+        provenance: Traces which call feeds which; None if this is not traced.
+        everywhere: The calls that attend over all nodes; None if they are not recorded. What reads one of them then
+            reads the layers along edges that feed it.
+    """
+
+    def __init__(self, provenance: Combination | None = None, everywhere: GlobalRecords | None = None) -> None:
         super().__init__()
         self.provenance = provenance
+        self.everywhere = everywhere
+
+    def local(self, factors: Factors) -> Factors:
+        """Return the layers along edges behind some calls, with their factors."""
+        if self.everywhere is None or all(call < FIRST_MARK for call in factors):
+            return factors
+        feeds = self.everywhere.feeds
+        return total_of(
+            {call: factor} if call < FIRST_MARK else times_of(self.local(feeds[call]), factor)
+            for call, factor in factors.items()
+        )
+
+    def mix(self, value: Any) -> Mix:
+        """Return the layers along edges that directly produced a value, with their factors."""
+        assert self.provenance is not None
+        mix = self.provenance.mix(value)
+        return Mix(self.local(mix.factors), is_fixed=mix.is_fixed)
+
+    def marks(self, value: Any) -> Marks:
+        """Return the layers along edges that directly produced a value."""
+        marks = NONE if self.provenance is None else self.provenance.marks(value)
+        if self.everywhere is None:
+            return marks
+        return NONE.union(*({mark} if mark < FIRST_MARK else self.everywhere.uses[mark] for mark in marks))
+
+    @cached_property
+    def nonlinear(self) -> dict[frozenset[int], str]:
+        """For each pair of layers along edges that a nonlinear operation combined, the name of the operation."""
+        assert self.provenance is not None
+        names: dict[frozenset[int], str] = {}
+        for pair, name in self.provenance.nonlinear.items():
+            for calls in product(*(self.local({call: 1.0}) for call in pair)):
+                if len(set(calls)) == 2:
+                    names.setdefault(frozenset(calls), name)
+        return names
 
 
 @contextmanager
 def record_layers(
-    model: nn.Module, follow: bool = True, alter: Alter | None = None, attention_only: bool = False
+    model: nn.Module,
+    follow: bool = True,
+    alter: Alter | None = None,
+    attention_only: bool = False,
+    everywhere: GlobalRecords | None = None,
 ) -> Iterator[LayerRecords]:
     """While open, collect one `LayerRecord` per call of a message-passing layer of `model`, in the order of calls.
 
@@ -360,8 +409,9 @@ def record_layers(
         alter: Called as `alter(call, scores, softmax)`. The convolutions use the weights that it returns, but the
             records have the weights of the softmax. Only for convolutions for which `is_known` is true.
         attention_only: Refuse a model if a layer has no attention.
+        everywhere: Also records the calls that attend over all nodes; only with `follow`.
     """
-    recorder = _Recorder(Combination() if follow else None, alter)
+    recorder = _Recorder(Combination() if follow else None, alter, everywhere)
     with ExitStack() as stack:
         for conv in stack.enter_context(instrument(model, recorder, attention_only)).convs:
             if alter is not None and not is_known(conv):
@@ -371,6 +421,9 @@ def record_layers(
                 )
         if recorder.provenance is not None:
             stack.enter_context(recorder.provenance)
+        if everywhere is not None:
+            everywhere.layers, everywhere.provenance = recorder.records, recorder.provenance
+            stack.enter_context(watch_global(model, everywhere))
         yield recorder.records
 
 
@@ -381,10 +434,12 @@ Alter = Callable[[LayerCall, Tensor, Softmax], Tensor]
 class _Recorder(Watcher):
     """Fills the records."""
 
-    def __init__(self, provenance: Combination | None, alter: Alter | None = None) -> None:
+    def __init__(
+        self, provenance: Combination | None, alter: Alter | None = None, everywhere: GlobalRecords | None = None
+    ) -> None:
         self.provenance = provenance
         self.alter = alter
-        self.records = LayerRecords(provenance)
+        self.records = LayerRecords(provenance, everywhere)
         self._outer: list[tuple[int, WeightReader | None]] = []
 
     def begin(self, call: LayerCall) -> None:
@@ -396,8 +451,8 @@ class _Recorder(Watcher):
         if self.provenance is not None:
             sources, destinations = sides_of(features)
             record.mix = self.provenance.mix(sources)
-            record.destination_calls = self.provenance.marks(destinations)
-            record.uses |= self.provenance.marks((call.args, call.kwargs))
+            record.destination_calls = self.records.marks(destinations)
+            record.uses |= self.records.marks((call.args, call.kwargs))
             self.provenance.pause()
         self.records.append(record)
         self._outer.append((call.number, None if is_known(call.conv) else WeightReader(call.conv)))

@@ -272,17 +272,15 @@ def find_calls(records: LayerRecords, output: Any, graph: Graph | None = None) -
     Raises:
         UnsupportedModelError: If the output depends on a call in a way that a computation tree cannot show.
     """
-    provenance = records.provenance
-    assert provenance is not None
     if not records:
         raise UnsupportedModelError(CALLED_NONE)
-    ends = provenance.marks(output)
+    ends = records.marks(output)
     if not ends:
         empty = next(tensors_in(output), None) is None
         got = "it returned no tensor" if empty else "its output depends on none of the convolutions that it called"
         raise UnsupportedModelError(f"Expected the model's output to come from attention convolutions, but {got}.")
-    mix = provenance.mix(output)
-    full = feeds_of(mix.factors, ends, lambda call: records[call].mix.factors)
+    mix = records.mix(output)
+    full = feeds_of(mix.factors, ends, lambda call: records.local(records[call].mix.factors))
     calls = sorted(set(full) - {OUTPUT})
     is_fixed = mix.is_fixed and all(records[call].mix.is_fixed for call in calls)
     _check_other_ways(records, calls, output)
@@ -316,10 +314,9 @@ def _nonlinear(records: LayerRecords, calls: list[int], ends_in: Sequence[str | 
         calls: The calls.
         ends_in: For each recorded call, the node type that receives its messages, if known.
     """
-    assert records.provenance is not None
     for position, first in enumerate(calls):
         for second in calls[position + 1 :]:
-            name = records.provenance.nonlinear.get(frozenset((first, second)))
+            name = records.nonlinear.get(frozenset((first, second)))
             apart = ends_in[first] is not None and ends_in[second] is not None and ends_in[first] != ends_in[second]
             if name is not None and not apart:
                 return min(first, second), max(first, second), name
@@ -397,7 +394,7 @@ def check_calls(
 
 def reaching(records: LayerRecords, output: Any) -> set[int]:
     """Return all calls that the output depends on, through any argument."""
-    return set() if records.provenance is None else _reaching(records, records.provenance.marks(output))
+    return _reaching(records, records.marks(output))
 
 
 def _reaching(records: Sequence[LayerRecord], ends: Marks) -> set[int]:

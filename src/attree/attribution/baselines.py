@@ -18,7 +18,7 @@ from attree.attribution.method import as_subject
 from attree.attribution.pairs import Pairs
 from attree.errors import expect_seed
 from attree.subject import Subject
-from attree.subject.global_trace import GlobalTrace, global_trace
+from attree.subject.global_trace import GlobalTrace
 
 
 class AvgAtt(FlowMethod):
@@ -49,7 +49,7 @@ class AvgAtt(FlowMethod):
         """Score every pair by its attention; edges without a flow to the target keep their score."""
         subject = as_subject(subject)
         attention = subject.attention
-        self.check_subject(subject, global_trace(subject))
+        self.check_subject(subject, subject.global_trace)
         pairs.check(attention.graph)
         return torch.stack(_of_attention_layers(attention, attention.per_edge(self.heads))).mean(dim=0)[pairs.edges]
 

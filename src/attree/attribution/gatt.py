@@ -25,7 +25,7 @@ from attree.attribution.pairs import Pairs
 from attree.attribution.result import Attribution
 from attree.errors import UnsupportedModelError, expect, expect_ints, expect_memory
 from attree.subject import Subject
-from attree.subject.global_trace import GlobalTrace, global_trace
+from attree.subject.global_trace import GlobalTrace
 from attree.subject.roots import Roots, Targets
 from attree.tensors.arrays import expand, find, pointers
 from attree.tensors.limits import WALK_MEMORY, chunk_bounds
@@ -215,7 +215,7 @@ class FlowMethod(AttributionMethod):
         subject = as_subject(subject)
         attention = subject.attention
         pairs.check(attention.graph, attention.num_layers)
-        if global_trace(subject) is not None:
+        if subject.global_trace is not None:
             return self._score_pairs_everywhere(subject, pairs)
         self.check_attention(attention)
         walk = None if any(present is not None for present in attention.present) else pairs.walk
@@ -235,7 +235,7 @@ class FlowMethod(AttributionMethod):
         """Return the attention that the method reads, and the roots of the targets."""
         subject = as_subject(subject)
         roots = targets if isinstance(targets, Roots) else subject.roots(targets)
-        trace = global_trace(subject)
+        trace = subject.global_trace
         self.check_subject(subject, trace)
         return replace(self.table(subject.attention), everywhere=trace), roots
 

@@ -23,7 +23,7 @@ from attree.attribution.global_walk import stream_global_walks
 from attree.attribution.method import AttributionMethod, as_subject
 from attree.errors import ArgumentError, expect
 from attree.subject import Subject
-from attree.subject.global_trace import GlobalTrace, global_trace
+from attree.subject.global_trace import GlobalTrace
 from attree.subject.roots import Targets
 from attree.tensors.arrays import pointers
 from attree.tensors.limits import WALK_MEMORY
@@ -208,7 +208,7 @@ def global_pairs(subject: Subject, target: int, k: int = 10, most_hops: int = 8)
     Returns:
         The pairs; None if the model does not attend over all nodes, or if the graph is too large.
     """
-    trace = global_trace(subject)
+    trace = subject.global_trace
     if trace is None or subject.graph.num_nodes > MOST_NODES:
         return None
     attention, roots = subject.attention, subject.roots([target])

@@ -26,7 +26,6 @@ from attree.faithfulness import (
     ReductionProtocol,
     check_protocols,
 )
-from attree.subject.global_trace import global_trace
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def default_methods(reducer: Reducer | None, protocols: Iterable[ReductionProtoc
     """
     if reducer is not None and not reducer.subject.attention.has_attention:
         try:
-            over_all_nodes = global_trace(reducer.subject) is not None
+            over_all_nodes = reducer.subject.global_trace is not None
         except UnsupportedModelError:  # no walk can follow it; all other methods can
             over_all_nodes = False
         names = GLOBAL_ATTENTION_METHODS if over_all_nodes else ANY_NETWORK_METHODS

@@ -31,7 +31,7 @@ from attree.faithfulness.reduction import ReductionWriter
 from attree.faithfulness.wide_floats import WideSubject
 from attree.subject import Part, Subject
 from attree.subject.arguments import Kind
-from attree.subject.global_trace import GlobalTrace, batch_of, global_trace
+from attree.subject.global_trace import GlobalTrace
 from attree.subject.model_call import NotLocalError, check_local, target_outputs
 from attree.subject.roots import Targets
 from attree.tensors.arrays import Rows, expand, group, pointers
@@ -120,7 +120,7 @@ class GlobalCuts:
 
     def _whole(self, targets: Tensor, cuts: Cuts, protocol: ReductionProtocol) -> Iterator[tuple[Tensor, Tensor]]:
         """Do the same by one pass for each cut; equal cuts of different targets share their pass."""
-        rows, batch = self.subject.rows(targets), batch_of(self.subject)
+        rows, batch = self.subject.rows(targets), self.subject.graph_of_nodes
         nodes = {call.number: call.nodes for call in self._trace.calls}
         first: dict[tuple[Any, ...], list[int]] = {}
         for number, (query, key) in enumerate(zip(cuts.query.tolist(), cuts.key.tolist(), strict=True)):
@@ -144,7 +144,7 @@ class GlobalCuts:
 
     def _part(self, targets: Tensor) -> Part | None:
         """Return a part with the whole graph of each target; None if the model does not run on copies of it."""
-        subject, batch = self.subject, batch_of(self.subject)
+        subject, batch = self.subject, self.subject.graph_of_nodes
         call, outputs = subject.call, subject.outputs
         if (
             call.batch is None
@@ -377,7 +377,7 @@ def _checked(
             f"Expected a protocol that takes messages away (`removal`, `weight`), but got `{resolved}`, which keeps "
             "scores before a softmax."
         )
-    return subject, resolved, subject.targets(targets), global_trace(subject)
+    return subject, resolved, subject.targets(targets), subject.global_trace
 
 
 def _needed(subject: Subject, trace: GlobalTrace | None) -> GlobalTrace:
@@ -396,7 +396,7 @@ def _nodes_of(subject: Subject, targets: Tensor, trace: GlobalTrace | None) -> t
         key = pairs.owner * max(subject.graph.num_nodes, 1) + subject.graph.source[pairs.edges]
         key = key.unique()
         return key // max(subject.graph.num_nodes, 1), key % max(subject.graph.num_nodes, 1)
-    batch = batch_of(subject)
+    batch = subject.graph_of_nodes
     roots = subject.roots(targets, torch.float32)
     where = torch.stack([roots.owner, batch[roots.node]]).unique(dim=1)
     members = group(batch, int(batch.max()) + 1 if batch.numel() else 0)

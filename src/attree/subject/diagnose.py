@@ -13,7 +13,6 @@ from attree.attention.locality import Locality, measure_locality
 from attree.attention.stand_ins import eval_mode, score_tensor
 from attree.attention.wiring import is_plain_stack
 from attree.errors import AttreeError, UnsupportedModelError
-from attree.subject.global_trace import global_trace
 from attree.subject.structure import BYPASSED, RUNS_ON_ROWS, facts_of
 from attree.subject.subject import Subject
 
@@ -78,7 +77,7 @@ def what_attention_misses(subject: Subject, bypass: Bypass) -> list[str]:
 def follows_all_nodes(subject: Subject) -> bool:
     """Whether walks over the computation tree follow the model's attention over all nodes."""
     try:
-        return global_trace(subject) is not None
+        return subject.global_trace is not None
     except UnsupportedModelError:
         return False
 

@@ -7,35 +7,35 @@ that a walk can pass from one to the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from attree.attention.global_attention import (
+    FIRST_MARK,
     GlobalCall,
     GlobalModuleCall,
+    GlobalRecords,
     GlobalWatcher,
-    check_mixing,
     global_modules,
-    place_nodes,
+    input_of,
     watch_global,
 )
+from attree.attention.graph import Graph
 from attree.attention.instruments import LayerCall, Watcher, instrument
-from attree.attention.layer_records import LayerRecords, record_layers
 from attree.attention.locality import loud_noise
-from attree.attention.provenance import tensors_in
 from attree.attention.stand_ins import eval_mode
 from attree.attention.wiring import OUTPUT, CallGraph, Feeds, Wiring, feeds_of, without_skips
 from attree.errors import UnsupportedModelError
 from attree.subject.model_call import ModelCall
-from attree.subject.subject import Subject
+from attree.subject.structure import facts_of
 
-FIRST_MARK = 1_000_000
-"""Marks of global calls begin here, after those of all local ones."""
+IN_ORDER = "places hold nodes in their order"
+"""The fact that each place of a dense batch holds the node that `to_dense_batch` puts there, for batches of some sizes.
+A model that sorts its nodes by what it computes is checked in every pass.
+"""
 
 
 @dataclass(frozen=True)
@@ -69,49 +69,48 @@ class GlobalTrace:
         return replace(self, steps=tuple(steps))
 
 
-def global_trace(subject: Subject) -> GlobalTrace | None:
-    """Return the layers of a subject if some attend over all nodes; None if none do, or if there is no model.
+def global_records(call: ModelCall, batch: Tensor | None) -> GlobalRecords | None:
+    """Return where a pass records its calls over all nodes; None if the model has no modules that attend so.
 
-    They are found in one more pass, and kept as long as the subject.
+    Args:
+        call: The call of the model.
+        batch: The graph of each node, if the call does not say so.
+    """
+    if call.types is not None or not global_modules(call.model):
+        return None
+    batch = batch if call.batch is None else call.batch
+    return GlobalRecords(
+        torch.zeros(call.num_nodes, dtype=torch.long, device=call.edge_index.device) if batch is None else batch
+    )
+
+
+@torch.no_grad()
+def global_trace(call: ModelCall, graph: Graph, layout: Wiring, records: GlobalRecords | None) -> GlobalTrace | None:
+    """Return the layers of a recorded pass if some attend over all nodes; None if none do.
+
+    Args:
+        call: The recorded call.
+        graph: Its graph.
+        layout: The wiring of the layers along edges.
+        records: The calls over all nodes of the pass.
 
     Raises:
         UnsupportedModelError: If it is not known how such a module computes, which node it reads where, or how its
             output is combined with that of other layers.
     """
-    if subject not in _TRACES:
-        _TRACES[subject] = _trace(subject)
-    return _TRACES[subject]
-
-
-_TRACES: WeakKeyDictionary[Subject, GlobalTrace | None] = WeakKeyDictionary()
-"""The trace of each subject that is alive."""
-
-
-def batch_of(subject: Subject) -> Tensor:
-    """Return the graph of each node, as the model's attention separates them."""
-    batch = subject.call.batch
-    batch = subject.batch if batch is None else batch
-    return torch.zeros(subject.graph.num_nodes, dtype=torch.long, device=subject.device) if batch is None else batch
-
-
-@torch.no_grad()
-def _trace(subject: Subject) -> GlobalTrace | None:
-    if subject.model_call is None or subject.graph.types is not None or not global_modules(subject.model):
+    if records is None:
         return None
-    model, batch = subject.model, batch_of(subject)
-    with eval_mode(model), record_layers(model) as records:
-        recorder = _Recorder(records, batch)
-        with watch_global(model, recorder):
-            output = subject.call.run()
-        assert records.provenance is not None
-        ends = dict(records.provenance.mix(output).factors)
-    if not recorder.calls:
+    if records.error is not None:
+        raise records.error
+    if not records.calls:
         return None
-    _check_places(subject.call, records, recorder)
-    order = sorted([*((number, 1, number) for number in range(len(records))), *recorder.order])
+    layers, provenance = records.layers, records.provenance
+    assert provenance is not None
+    _check_places(call, records)
+    order = sorted([*((number, 1, number) for number in range(len(layers))), *records.order])
     place = {mark: position for position, (_, _, mark) in enumerate(order)}
-    factors = {mark: dict(record.mix.factors) for mark, record in enumerate(records)} | recorder.feeds
-    reached = feeds_of(ends, ends, factors.__getitem__)
+    factors = {mark: dict(layer.mix.factors) for mark, layer in enumerate(layers)} | records.feeds
+    reached = feeds_of(factors[OUTPUT], factors[OUTPUT], factors.__getitem__)
     if not any(mark >= FIRST_MARK for mark in reached):
         return None
     full: Feeds = {
@@ -119,67 +118,21 @@ def _trace(subject: Subject) -> GlobalTrace | None:
         for mark, feeding in reached.items()
     }
     calls = sorted(set(full) - {OUTPUT})
-    nonlinear = {frozenset(place[mark] for mark in pair): name for pair, name in records.provenance.nonlinear.items()}
+    nonlinear = {frozenset(place[mark] for mark in pair): name for pair, name in provenance.nonlinear.items()}
     wiring = CallGraph(calls, _reduced(full, nonlinear), None if _mixed(full, nonlinear) else full).wiring()
-    local = {call: layer for layer, layer_calls in enumerate(subject.attention.layout.layers) for call in layer_calls}
+    local = {layer_call: layer for layer, layer_calls in enumerate(layout.layers) for layer_call in layer_calls}
     steps: list[int | GlobalCall] = []
     for position in calls:
         mark = order[position][2]
         if mark < FIRST_MARK and mark not in local:
             raise UnsupportedModelError(
-                f"Expected {subject.call.name} to read its layer `{records[mark].name}` as its other layers do, but "
-                "only attention over all nodes reads it."
+                f"Expected {call.name} to read its layer `{layers[mark].name}` as its other layers do, but only "
+                "attention over all nodes reads it."
             )
-        steps.append(recorder.calls[mark] if mark >= FIRST_MARK else local[mark])
-    ends_in = batch[subject.graph.edge_index]
+        steps.append(records.calls[mark] if mark >= FIRST_MARK else local[mark])
+    ends_in = records.batch[graph.edge_index]
     is_apart = torch.equal(ends_in[0], ends_in[1])
-    return GlobalTrace(tuple(steps), wiring, batch if is_apart else torch.zeros_like(batch))
-
-
-class _Recorder(GlobalWatcher):
-    """Records the calls over all nodes of one pass; the provenance of `records` marks their outputs.
-
-    Attributes:
-        calls: The calls, by mark.
-        feeds: For each mark, the marks that feed it, with their factors.
-        order: For each call, the number of local calls before it, 0, and its mark.
-    """
-
-    def __init__(self, records: LayerRecords, batch: Tensor) -> None:
-        self.calls: dict[int, GlobalCall] = {}
-        self.feeds: Feeds = {}
-        self.order: list[tuple[int, int, int]] = []
-        self.inputs: dict[int, Tensor] = {}
-        self.outputs: dict[int, Tensor] = {}
-        self._records, self._batch = records, batch
-        self._begun: dict[int, tuple[dict[int, float], int]] = {}
-
-    def begin(self, call: GlobalModuleCall) -> None:
-        assert self._records.provenance is not None
-        mix = self._records.provenance.mix((call.args, call.kwargs))
-        self._begun[call.number] = dict(mix.factors), len(self._records)
-
-    def end(self, call: GlobalModuleCall, output: Any) -> None:
-        mixing = call.read(output)
-        nodes = None if mixing is None else place_nodes(mixing, self._batch)
-        if mixing is None or nodes is None:
-            return
-        check_mixing(call, mixing, output, nodes >= 0)
-        mark = FIRST_MARK + call.number
-        kind, (feeds, before) = type(call.module).__name__, self._begun[call.number]
-        self.calls[mark] = GlobalCall(call.name, kind, mixing.weights, nodes, self._batch.numel(), call.number)
-        self.feeds[mark] = feeds
-        self.order.append((before, 0, mark))
-        self.inputs[mark] = input_of(call, nodes.shape).clone()
-        self.outputs[mark] = (output[0] if isinstance(output, tuple) else output).detach().clone()
-        assert self._records.provenance is not None
-        self._records.provenance.mark(output, mark)
-
-
-def input_of(call: GlobalModuleCall, shape: Sequence[int]) -> Tensor:
-    """Return the dense batch that a module was called with, [B, n, channels]."""
-    x = next(tensor for tensor in tensors_in((call.args, call.kwargs)) if tensor.is_floating_point())
-    return x if x.shape[:2] == tuple(shape) else x.transpose(0, 1)
+    return GlobalTrace(tuple(steps), wiring, records.batch if is_apart else torch.zeros_like(records.batch))
 
 
 def _reduced(full: Feeds, nonlinear: dict[frozenset[int], str]) -> Feeds:
@@ -216,7 +169,7 @@ def _mixed(feeds: Feeds, nonlinear: dict[frozenset[int], str]) -> str | None:
     return None
 
 
-def _check_places(call: ModelCall, records: LayerRecords, recorder: _Recorder) -> None:
+def _check_places(call: ModelCall, records: GlobalRecords) -> None:
     """Find out which node each place holds, where it is not the one that `to_dense_batch` would put there.
 
     The model runs again with other features of half of the nodes, and with other outputs of its layers there: the
@@ -224,26 +177,30 @@ def _check_places(call: ModelCall, records: LayerRecords, recorder: _Recorder) -
     nothing is known. If others change, the model sorts its nodes (PyG's Polynormer does): one pass for each bit of the
     nodes' numbers then tells which node is where.
     """
+    facts, sizes = facts_of(call), [records.calls[mark].nodes.shape for mark in records.calls]
+    if facts.get(IN_ORDER) == sizes:
+        return
     count = call.num_nodes
     half = torch.rand(count, generator=torch.Generator().manual_seed(0)) < 0.5
-    differs = _changed_places(call, records, recorder, half)
-    wrong = [mark for mark, where in differs.items() if not _fits(where, recorder.calls[mark].nodes, half)]
+    differs = _changed_places(call, records, half)
+    wrong = [mark for mark, where in differs.items() if not _fits(where, records.calls[mark].nodes, half)]
     if not wrong:
+        facts[IN_ORDER] = sizes
         return
     numbers = torch.arange(count)
     bits = [(numbers >> bit) % 2 == 1 for bit in range(max(count - 1, 1).bit_length())]
     for mark in wrong:
-        global_call = recorder.calls[mark]
+        global_call = records.calls[mark]
         is_node = global_call.nodes >= 0
         places = torch.zeros_like(global_call.nodes)
         for bit, is_noisy in enumerate(bits):
-            places += _changed_places(call, records, recorder, is_noisy)[mark].long() << bit
+            places += _changed_places(call, records, is_noisy)[mark].long() << bit
         places = torch.where(is_node, places, -1)
-        for later in recorder.calls:
-            if later >= mark and recorder.calls[later].nodes.shape == places.shape:
-                recorder.calls[later] = replace(recorder.calls[later], nodes=places)
+        for later in records.calls:
+            if later >= mark and records.calls[later].nodes.shape == places.shape:
+                records.calls[later] = replace(records.calls[later], nodes=places)
         is_order = torch.equal(places[is_node].sort().values, numbers.to(places.device))
-        if not is_order or not _fits(_changed_places(call, records, recorder, half)[mark], places, half):
+        if not is_order or not _fits(_changed_places(call, records, half)[mark], places, half):
             raise UnsupportedModelError(
                 f"Expected `{global_call.name}` ({global_call.kind}) to attend over the nodes of the data, each in a "
                 "place of its own, but it is not clear which place holds which node: make its dense batch with "
@@ -258,16 +215,16 @@ def _fits(differs: Tensor, nodes: Tensor, changed: Tensor) -> bool:
     return torch.equal(differs[is_node], expected[is_node]) or bool(differs[is_node].all())
 
 
-def _changed_places(call: ModelCall, records: LayerRecords, recorder: _Recorder, changed: Tensor) -> dict[int, Tensor]:
+def _changed_places(call: ModelCall, records: GlobalRecords, changed: Tensor) -> dict[int, Tensor]:
     """Return, for each call over all nodes, the places whose inputs change with the states of some nodes, [B, n]."""
     rows = changed.nonzero().view(-1).to(call.edge_index.device)
     if call.has_features and call.x.is_floating_point() and call.x.layout == torch.strided:
         call = call.with_features(_noisy(call.x, rows))
-    watcher = _ReplacedOutputs(records, recorder, rows)
+    watcher = _ReplacedOutputs(records, rows)
     with eval_mode(call.model), instrument(call.model, watcher), watch_global(call.model, watcher.everywhere):
         call.run()
     inputs = watcher.everywhere.inputs
-    return {mark: (inputs[mark] != recorder.inputs[mark]).flatten(2).any(dim=2) for mark in recorder.calls}
+    return {mark: (inputs[mark] != records.inputs[mark]).flatten(2).any(dim=2) for mark in records.calls}
 
 
 def _noisy(values: Tensor, rows: Tensor) -> Tensor:
@@ -277,12 +234,12 @@ def _noisy(values: Tensor, rows: Tensor) -> Tensor:
 class _ReplacedOutputs(Watcher):
     """Replaces the outputs of all local layers by those of an earlier pass, with noise in some rows."""
 
-    def __init__(self, records: LayerRecords, recorder: _Recorder, rows: Tensor) -> None:
-        self._records, self._rows = records, rows
-        self.everywhere = _ReplacedEverywhere(recorder, rows)
+    def __init__(self, records: GlobalRecords, rows: Tensor) -> None:
+        self._layers, self._rows = records.layers, rows
+        self.everywhere = _ReplacedEverywhere(records, rows)
 
     def end(self, call: LayerCall, output: Any) -> Any:
-        recorded = self._records[call.number].output
+        recorded = self._layers[call.number].output
         if call.is_inner or not isinstance(recorded, Tensor):
             return None
         noisy = _noisy(recorded.detach(), self._rows)
@@ -292,17 +249,17 @@ class _ReplacedOutputs(Watcher):
 class _ReplacedEverywhere(GlobalWatcher):
     """Does the same for the modules over all nodes, and keeps their inputs."""
 
-    def __init__(self, recorder: _Recorder, rows: Tensor) -> None:
-        self._recorder, self._rows = recorder, rows
+    def __init__(self, records: GlobalRecords, rows: Tensor) -> None:
+        self._records, self._rows = records, rows
         self.inputs: dict[int, Tensor] = {}
 
     def end(self, call: GlobalModuleCall, output: Any) -> Tensor | None:
         mark = FIRST_MARK + call.number
-        if mark not in self._recorder.calls:
+        if mark not in self._records.calls:
             return None
-        nodes = self._recorder.calls[mark].nodes
+        nodes = self._records.calls[mark].nodes
         self.inputs[mark] = input_of(call, nodes.shape).clone()
-        recorded = self._recorder.outputs[mark]
+        recorded = self._records.outputs[mark]
         is_changed = torch.isin(nodes, self._rows).unsqueeze(-1)
         is_changed = is_changed if recorded.shape[:2] == nodes.shape else is_changed.transpose(0, 1)
         return torch.where(is_changed, loud_noise(recorded, recorded.flatten(0, 1), seed=2), recorded)

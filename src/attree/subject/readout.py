@@ -12,7 +12,8 @@ weight counts. A pool whose result goes back to nodes (a norm over graphs, the s
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,7 +25,6 @@ from attree.attention.global_attention import GlobalModuleCall, GlobalWatcher, w
 from attree.attention.instruments import LayerCall, Watcher, instrument
 from attree.attention.locality import same
 from attree.attention.provenance import Provenance, storage_of, tensors_in
-from attree.attention.stand_ins import eval_mode
 from attree.errors import expect
 from attree.tensors.limits import exact_dtype
 
@@ -187,12 +187,11 @@ class PoolTrace(Provenance):
 class _LayerMarks(Watcher):
     """Marks the outputs of layers in a trace."""
 
-    def __init__(self, trace: PoolTrace, calls: Sequence[int] | None) -> None:
-        self._trace, self._calls = trace, calls
+    def __init__(self, trace: PoolTrace) -> None:
+        self._trace = trace
 
     def end(self, call: LayerCall, output: Any) -> None:
-        if self._calls is None or call.number in self._calls:
-            self._trace.mark(output, LAYERS)
+        self._trace.mark(output, LAYERS)
 
 
 class _GlobalMarks(GlobalWatcher):
@@ -205,10 +204,20 @@ class _GlobalMarks(GlobalWatcher):
         self._trace.mark(output, LAYERS)
 
 
-@torch.no_grad()
-def read_readout(
-    model: nn.Module, run: Callable[[], Any], batch: Tensor, calls: Sequence[int] | None = None
-) -> Tensor | None:
+@contextmanager
+def record_pools(model: nn.Module, batch: Tensor) -> Iterator[PoolTrace]:
+    """While open, record the operations by which a model pools the outputs of its layers into rows of graphs.
+
+    Args:
+        model: The model.
+        batch: The graph of each node.
+    """
+    trace = PoolTrace(batch.numel(), int(batch.max()) + 1 if batch.numel() else 0)
+    with instrument(model, _LayerMarks(trace)), watch_global(model, _GlobalMarks(trace)), trace:
+        yield trace
+
+
+def read_readout(trace: PoolTrace, output: Any, batch: Tensor) -> Tensor | None:
     """Return the weight of each node in the pooled vector of its graph, [num_nodes]; None if it cannot be read.
 
     In each channel, a pooled vector is the sum over nodes of weight times row. The weight is 1 for a sum, 1 / n for a
@@ -216,15 +225,10 @@ def read_readout(
     mean over the channels of all pools. The weights are checked: they must reproduce the pooled vectors.
 
     Args:
-        model: The model, which returns one row per graph.
-        run: Calls the model.
+        trace: The pools of one pass of a model, recorded for this batch.
+        output: The output of the pass: one row per graph.
         batch: The graph of each node.
-        calls: Indices of the convolution calls that are layers; None for all.
     """
-    trace = PoolTrace(batch.numel(), int(batch.max()) + 1 if batch.numel() else 0)
-    marks = _LayerMarks(trace, calls)
-    with eval_mode(model), instrument(model, marks), watch_global(model, _GlobalMarks(trace)), trace:
-        output = run()
     if batch.bincount().max() == 1:
         return torch.ones(batch.numel(), dtype=exact_dtype(batch.device), device=batch.device)
     read = trace.marks(output)

@@ -15,11 +15,82 @@ from attree.attention.stand_ins import eval_mode
 from attree.attention.wiring import Wiring
 from attree.errors import ArgumentError, AttreeError, UnsupportedModelError, expect
 from attree.subject.binding import Call, bind_data
+from attree.subject.global_trace import GlobalTrace, global_records, global_trace
 from attree.subject.head import Head, check_output
 from attree.subject.level import level_of
 from attree.subject.model_call import ModelCall
-from attree.subject.readout import Readout, check_readout, read_readout, readout_weights
+from attree.subject.readout import PoolTrace, Readout, check_readout, read_readout, readout_weights, record_pools
 from attree.subject.roots import LEVELS, Level, OutputLevel, Roots, Targets
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedPass:
+    """What one pass of a model says: what it returned, its layers, which feeds which, and how it pools nodes.
+
+    Attributes:
+        call: The call that ran.
+        returned: What the model returned.
+        attention_or_error: The attention, or why it could not be captured.
+        global_trace_or_error: All layers if some attend over all nodes, or why these could not be read.
+        batch: The graph of each node that was assumed; None for one graph.
+        pools: The operations that pool nodes; None if they were not recorded.
+    """
+
+    call: ModelCall
+    returned: Any
+    attention_or_error: Attention | AttreeError
+    global_trace_or_error: GlobalTrace | AttreeError | None = None
+    batch: Tensor | None = None
+    pools: PoolTrace | None = None
+
+    @classmethod
+    def of(
+        cls, call: ModelCall, graph: Graph, wiring: Wiring | None, batch: Tensor | None, reads_pools: bool
+    ) -> RecordedPass:
+        """Run a call once and record it.
+
+        Args:
+            call: The call.
+            graph: Its graph.
+            wiring: Which layer feeds which, if it is known from an earlier pass.
+            batch: The graph of each node, if it is known.
+            reads_pools: Whether to record how nodes of graphs are pooled.
+        """
+        everywhere = global_records(call, batch)
+        pools: list[PoolTrace] = []
+
+        def run() -> Any:
+            if batch is None or not reads_pools or pools:
+                return call.run()
+            with record_pools(call.model, batch) as trace:
+                pools.append(trace)
+                return call.run()
+
+        try:
+            attention = capture_run(call.model, run, graph, wiring, arguments=call.described, everywhere=everywhere)
+        except UnsupportedModelError as error:
+            # A traceback would keep the features of all layers alive.
+            reason = error.with_traceback(None)
+            try:
+                with eval_mode(call.model), torch.no_grad():
+                    return cls(call, call.run(), reason, reason)
+            except Exception:
+                raise error from None
+        trace: GlobalTrace | AttreeError | None
+        try:
+            trace = global_trace(call, graph, attention.layout, everywhere)
+        except UnsupportedModelError as error:
+            trace = error.with_traceback(None)
+        return cls(call, attention.output, attention, trace, batch, pools[0] if pools else None)
+
+    @torch.no_grad()
+    def readout_weights(self, batch: Tensor) -> Tensor | None:
+        """Return the weights of nodes in the readout, see `read_readout`; another pass runs if it was not recorded."""
+        if self.pools is not None and self.batch is not None and torch.equal(self.batch, batch):
+            return read_readout(self.pools, self.returned, batch)
+        with eval_mode(self.call.model), record_pools(self.call.model, batch) as pools:
+            output = self.call.run()
+        return read_readout(pools, output, batch)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +115,8 @@ class Subject:
         head_or_error: The meaning of the outputs, or why it could not be inferred.
         readout: Graph level: how nodes are pooled into a graph; None reads it from the model.
         node_weights: Graph level: the weight of each node in the readout, [num_nodes]; None at other levels.
+        global_trace_or_error: All layers in the order of the pass if some attend over all nodes, or why these could not
+            be read; None if none do.
     """
 
     graph: Graph
@@ -54,6 +127,7 @@ class Subject:
     head_or_error: Head | AttreeError
     readout: Readout | None = None
     node_weights: Tensor | None = None
+    global_trace_or_error: GlobalTrace | AttreeError | None = None
 
     @classmethod
     def of(
@@ -134,10 +208,16 @@ class Subject:
             matches = graph.matches(call.edge_index, call.num_nodes)
             expect(matches, "graph", "the graph of `edge_index`", "another graph")
         call = call.private()
-        attention, returned = _recorded(call, graph, None)
+        may_pool = call.batch is not None and level in (None, "graph") and readout is None
+        recorded = RecordedPass.of(call, graph, None, call.batch, may_pool)
+        attention, returned = recorded.attention_or_error, recorded.returned
         outputs, call = level_of(call, returned, level)
         meaning = _meaning(Head() if head is None else head, attention, returned)
-        return cls(graph, outputs, call, returned, attention, meaning, readout)._with_node_weights()
+        subject = cls(graph, outputs, call, returned, attention, meaning, readout)
+        if outputs.batch is not None and recorded.global_trace_or_error is not None and call.batch is None:
+            # Only now it is known which argument holds the graph of each node.
+            recorded = subject._recorded(call)
+        return subject._with(replace(recorded, call=call))
 
     @classmethod
     def of_attention(cls, attention: Attention, batch: Tensor | None = None, readout: Readout | None = None) -> Subject:
@@ -145,7 +225,7 @@ class Subject:
         check_readout(readout)
         outputs = OutputLevel("node") if batch is None else OutputLevel("graph", batch=batch)
         subject = cls(attention.graph, outputs, None, attention.output, attention, Head(), readout)
-        return subject._with_node_weights()
+        return replace(subject, node_weights=subject._node_weights())
 
     @property
     def call(self) -> ModelCall:
@@ -165,6 +245,13 @@ class Subject:
         if isinstance(self.attention_or_error, AttreeError):
             raise self.attention_or_error.with_traceback(None)
         return self.attention_or_error
+
+    @property
+    def global_trace(self) -> GlobalTrace | None:
+        """All layers in the order of the recorded pass, if some attend over all nodes; None if none do."""
+        if isinstance(self.global_trace_or_error, AttreeError):
+            raise self.global_trace_or_error.with_traceback(None)
+        return self.global_trace_or_error
 
     @property
     def head(self) -> Head:
@@ -191,9 +278,15 @@ class Subject:
             if not wiring.is_fixed:
                 return self.with_current_weights()
             attention = attention.wired(wiring)
-        call = None if self.model_call is None else self.model_call.private()
-        subject = replace(self, model_call=call, attention_or_error=attention, returned=attention.output)
-        return subject._with_node_weights()
+        if self.model_call is None:
+            subject = replace(self, attention_or_error=attention, returned=attention.output)
+            return replace(subject, node_weights=subject._node_weights())
+        call = self.model_call.private()
+        if self.global_trace_or_error is None and not self._reads_pools:
+            return self._with(RecordedPass(call, attention.output, attention))
+        # The other pass did not record the readout, nor the layers over all nodes.
+        subject = self._with(self._recorded(call))
+        return replace(subject, attention_or_error=attention, returned=attention.output)
 
     def with_current_weights(self) -> Subject:
         """Return this subject as recorded in a new pass, with the current weights and attributes of its model."""
@@ -205,26 +298,43 @@ class Subject:
 
     def on_call(self, call: ModelCall) -> Subject:
         """Return this subject with another call of the same structure, such as one in another floating-point type."""
-        attention, returned = _recorded(call, self.graph, self._wiring)
-        subject = replace(self, model_call=call, attention_or_error=attention, returned=returned)
-        return subject._with_node_weights()
+        return self._with(self._recorded(call))
 
     @property
     def _wiring(self) -> Wiring | None:
         """Which layer feeds which; None if attention could not be captured."""
         return None if isinstance(self.attention_or_error, AttreeError) else self.attention_or_error.wiring
 
-    def _with_node_weights(self) -> Subject:
-        """Return this subject with the weights of its nodes in the readout, if its targets are graphs."""
-        batch, call, attention = self.batch, self.model_call, self.attention_or_error
+    def _recorded(self, call: ModelCall) -> RecordedPass:
+        """Return a recorded pass of a call of the same structure."""
+        return RecordedPass.of(call, self.graph, self._wiring, self.batch, self._reads_pools)
+
+    @property
+    def _reads_pools(self) -> bool:
+        """Whether the weights of nodes in the readout are read from the model."""
+        return self.batch is not None and self.readout is None
+
+    def _with(self, recorded: RecordedPass) -> Subject:
+        """Return this subject with what a recorded pass says."""
+        subject = replace(
+            self,
+            model_call=recorded.call,
+            returned=recorded.returned,
+            attention_or_error=recorded.attention_or_error,
+            global_trace_or_error=recorded.global_trace_or_error,
+        )
+        return replace(subject, node_weights=subject._node_weights(recorded))
+
+    def _node_weights(self, recorded: RecordedPass | None = None) -> Tensor | None:
+        """Return the weights of nodes in the readout if the targets are graphs."""
+        batch, attention = self.batch, self.attention_or_error
         if batch is None or isinstance(attention, AttreeError):
-            return self
+            return None
         fits = batch.shape == (self.graph.num_nodes,) and batch.dtype == torch.int64
         expected = f"{self.graph.num_nodes} graph ids of dtype torch.int64, one per node"
         expect(fits, "batch", expected, f"{tuple(batch.shape)} of {batch.dtype}")
-        calls = attention.calls
-        read = None if call is None else lambda: read_readout(call.model, call.run, batch, calls)
-        return replace(self, node_weights=readout_weights(self.readout, batch, attention.embedding, read))
+        read = None if recorded is None else lambda: recorded.readout_weights(batch)
+        return readout_weights(self.readout, batch, attention.embedding, read)
 
     @property
     def level(self) -> Level:
@@ -235,6 +345,12 @@ class Subject:
     def batch(self) -> Tensor | None:
         """Graph level: the graph of each node; otherwise None."""
         return self.outputs.batch
+
+    @property
+    def graph_of_nodes(self) -> Tensor:
+        """The graph of each node, as the model's attention over all nodes separates them; 0 for a single graph."""
+        batch = self.batch if self.model_call is None or self.model_call.batch is None else self.model_call.batch
+        return torch.zeros(self.graph.num_nodes, dtype=torch.long, device=self.device) if batch is None else batch
 
     @property
     def num_layers(self) -> int:
@@ -279,20 +395,6 @@ class Subject:
             _ = self.attention  # raises: without the layers, the readout after them cannot be found
         assert self.node_weights is not None
         return Roots.at_graphs(ids, outputs.batch, self.node_weights)
-
-
-def _recorded(call: ModelCall, graph: Graph, wiring: Wiring | None) -> tuple[Attention | AttreeError, Any]:
-    """Run a call once; return its attention, or why it cannot be captured, and what the model returned."""
-    try:
-        attention = capture_run(call.model, call.run, graph, wiring, arguments=call.described)
-    except UnsupportedModelError as error:
-        try:
-            with eval_mode(call.model), torch.no_grad():
-                # A traceback would keep the features of all layers alive.
-                return error.with_traceback(None), call.run()
-        except Exception:
-            raise error from None
-    return attention, attention.output
 
 
 def _meaning(head: Head, attention: Attention | AttreeError, output: Any) -> Head | AttreeError:

@@ -41,7 +41,6 @@ from attree.faithfulness.exact.message_trace import MessageTrace, trace_messages
 from attree.faithfulness.wide_floats import WideFloats
 from attree.subject import ModelCall, Part, Subject
 from attree.subject.arguments import Kind
-from attree.subject.global_trace import global_trace
 from attree.subject.head import check_output
 from attree.subject.model_call import NotRowwiseError
 from attree.subject.part import take_index
@@ -55,7 +54,7 @@ def edge_free_modules(subject: Subject) -> frozenset[str]:
     what they read.
     """
     try:
-        trace = global_trace(subject)
+        trace = subject.global_trace
     except UnsupportedModelError:
         return frozenset()
     if trace is None or subject.level == "graph" or subject.outputs.nodes is not None:
