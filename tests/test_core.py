@@ -41,3 +41,12 @@ def test_evaluate_and_explain_need_no_lightning() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["True", "True", "[3]", "lightning"]
+
+
+@pytest.mark.long
+def test_folders_are_attributes_of_the_package() -> None:
+    code = (
+        "import attree, sys; assert 'torch' not in sys.modules; print(attree.models.GAT.__name__, attree.data.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stdout) == (0, "GAT attree.data\n"), done.stderr

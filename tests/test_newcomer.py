@@ -108,7 +108,7 @@ def test_a_misclassified_node(done: Done) -> None:
     said = done.printed["Ask why a node is misclassified"]
     explanation = attree.explain(done.names["model"], done.names["graph"], node)
     assert explanation.predicted != explanation.true_class == int(done.names["graph"].y[node])
-    assert f"truly class {explanation.true_class}" in said
+    assert f"labelled class {explanation.true_class}" in said
 
 
 def test_own_data_from_csv(done: Done) -> None:

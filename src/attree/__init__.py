@@ -6,7 +6,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from attree import attention as attention
+    from attree import attribution as attribution
+    from attree import callbacks as callbacks
+    from attree import data as data
+    from attree import evaluation as evaluation
+    from attree import explain_run as explain_run
+    from attree import explanation as explanation
+    from attree import faithfulness as faithfulness
+    from attree import metrics as metrics
+    from attree import models as models
+    from attree import penalties as penalties
     from attree import planted as planted
+    from attree import report as report
+    from attree import subject as subject
     from attree.attention import capture_attention
     from attree.attribution import AvgAttExplainer, GAtt, GAttAvgExplainer, GAttExplainer, GAttSimExplainer
     from attree.callbacks import ExplainCallback
@@ -39,6 +52,12 @@ __all__ = [
     "stability",
 ]
 
+_FOLDERS = (
+    *("attention", "attribution", "callbacks", "data", "evaluation", "explain_run", "explanation", "faithfulness"),
+    *("metrics", "models", "penalties", "planted", "report", "subject"),
+)
+"""Folders, and the module `planted`, that `attree.NAME` imports on first access."""
+
 _HOMES = {
     "AttentionGradient": "faithfulness",
     "AttentionPenaltyCallback": "penalties",
@@ -58,13 +77,13 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name, or the module `planted`, on first access, so that `import attree` alone stays fast."""
-    if name == "planted":
-        return import_module("attree.planted")
+    """Import a public name or folder on first access, so that `import attree` alone stays fast."""
+    if name in _FOLDERS:
+        return import_module(f"attree.{name}")
     if name in __all__:
         return getattr(import_module(f"attree.{_HOMES.get(name, 'attribution')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "planted"})
+    return sorted({*globals(), *__all__, *_FOLDERS})

@@ -39,6 +39,7 @@ def test_the_real_graphs_have_the_published_sizes(make: type[HeteroDataModule], 
     for relation in graph.edge_types:
         back = graph[relation[2], f"to_{relation[0]}", relation[0]].edge_index.flip(0)
         assert torch.equal(graph[relation].edge_index, back)
+    assert len(graph.class_names) == data.num_classes == int(nodes.y.max()) + 1
 
 
 def acm_arrays() -> dict[str, np.ndarray]:

@@ -116,7 +116,7 @@ def test_the_sentence_says_what_would_be(model: nn.Module, explanation: TargetEx
 def test_a_wrong_prediction_and_a_changed_one_are_said(model: nn.Module) -> None:
     data = graph()
     wrong = int((model(data.x, data.edge_index).argmax(-1) != data.y).nonzero()[0])
-    assert f"; truly class {int(data.y[wrong])})" in attree.explain(model, data, wrong).sentence
+    assert f"; labelled class {int(data.y[wrong])})" in attree.explain(model, data, wrong).sentence
     found = [attree.explain(model, graph(seed), target) for seed in range(3) for target in range(0, 14, 3)]
     strongest = [next((edge for edge in one.edges if edge.source != edge.destination), None) for one in found]
     changing = [(one, edge) for one, edge in zip(found, strongest, strict=True) if edge is not None and edge.changes]

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Batch, Data
-from torch_geometric.nn import GATConv, global_add_pool
+from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.nn import GATConv, HeteroConv, global_add_pool
 
+import attree
 from attree.attribution import subject_pairs
 from attree.attribution.baselines import hashed_uniform
 from attree.data import MUTAG, Planetoid
@@ -56,7 +57,7 @@ def test_prediction_and_truth_in_words() -> None:
         named = ["$a$", "b $", "<c>", "_d"]
         expected = f"predicted {named[best]} ({shares[node].max():.0%})"
         if true >= 0:
-            expected += f", truly {named[true]}" + ("" if best == true else ": wrong")
+            expected += f", labelled {named[true]}" + ("" if best == true else ": wrong")
         assert facts.prediction(of, node) == expected
     assert TargetLabels().prediction(of, 0) == f"predicted {shares[0].argmax()} ({shares[0].max():.0%})"
     evaluator = Evaluator(of, [5], EvaluationConfig(["gatt", "random"], ["removal"]), labels=facts)
@@ -75,7 +76,7 @@ def test_numbers_and_logits_of_two_classes() -> None:
     share = float(binary.attention.output[2].sigmoid())
     best = int(share > 0.5)
     said = TargetLabels.of(graph(y=torch.ones(6)), binary).prediction(binary, 2)
-    assert said == f"predicted {best} ({max(share, 1 - share):.0%}), truly 1" + ("" if best else ": wrong")
+    assert said == f"predicted {best} ({max(share, 1 - share):.0%}), labelled 1" + ("" if best else ": wrong")
 
 
 def test_names_that_the_data_itself_has() -> None:
@@ -105,7 +106,7 @@ def test_a_graph_of_one_node() -> None:
     figures = draw_case_studies(evaluator, 1) | draw_score_histograms(evaluation)
     assert list(figures) == ["case_study_150", "scores_removal"]
     assert "Graph 150: 1 node, 1 edge" in figures["case_study_150"].get_suptitle()
-    assert "truly 2" in figures["case_study_150"].get_suptitle()
+    assert "labelled 2" in figures["case_study_150"].get_suptitle()
     for figure in figures.values():
         figure.savefig(BytesIO())
 
@@ -160,3 +161,38 @@ def test_the_picture_of_random_shows_what_is_judged_and_is_no_blob() -> None:
     few = np.array([1.0, 0.9, *np.zeros(300)])
     assert contrast(few) == 1.0
     assert contrast(np.zeros(5)) == 1.0
+
+
+class Papers(nn.Module):
+    """Classifies papers by their authors and terms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        relations = [("author", "writes", "paper"), ("term", "in", "paper")]
+        self.conv = HeteroConv({relation: GATConv((2, 2), 2, add_self_loops=False) for relation in relations})
+
+    def forward(self, x_dict: dict[str, Tensor], edge_index_dict: dict[tuple[str, str, str], Tensor]) -> Tensor:
+        return self.conv(x_dict, edge_index_dict)["paper"]
+
+
+def test_names_of_node_types_and_of_the_classes_of_one() -> None:
+    data = HeteroData()
+    for kind, count in (("paper", 3), ("author", 2), ("term", 2)):
+        data[kind].x = torch.eye(2)[torch.arange(count) % 2]
+    data["author", "writes", "paper"].edge_index = torch.tensor([[0, 1, 1], [0, 1, 2]])
+    data["term", "in", "paper"].edge_index = torch.tensor([[0, 1, 0], [0, 0, 1]])
+    data["author"].node_names = ["Ada", "Grace"]
+    data["paper"].node_names = ["On engines", "On compilers", "On bugs"]
+    data["paper"].class_names = ["hardware", "software"]
+    model = Papers().eval()
+    explanation = attree.explain(model, data, 0)
+    predicted = int(model(data.x_dict, data.edge_index_dict)[0].argmax())
+    assert f"The network predicts {['hardware', 'software'][predicted]} " in explanation.sentence
+    table = str(explanation)
+    for edge in ("Ada -> On engines", "term 0 -> On engines", "term 1 -> On engines"):
+        assert edge in table
+    data["author"].node_names = ["Ada"]  # too few: these authors are numbered
+    assert "author 0 -> On engines" in str(attree.explain(model, data, 0))
+    data.class_names = ["first", "second"]  # the data's own names come before those of a type
+    assert f"predicts {['first', 'second'][predicted]} " in attree.explain(model, data, 0).sentence

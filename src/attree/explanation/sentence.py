@@ -69,8 +69,9 @@ def sentence_of(evaluation: Evaluation, subject: Subject, edges: Sequence[EdgeEf
     best = evaluation.predictions[0].max(dim=-1)
     predicted, label = int(best.indices), evaluation.about.label_name(0)
     named = class_name(evaluation, subject, predicted) + (f" for {label}" if label else "")
-    truly = _truly(evaluation, subject, predicted)
-    prediction = f"The network predicts {named} ({percent(float(best.values))}{truly})."
+    prediction = (
+        f"The network predicts {named} ({percent(float(best.values))}{_if_wrong(evaluation, subject, predicted)})."
+    )
     edge = _strongest(edges)
     if edge is None:
         return f"{prediction} {NO_EDGE}"
@@ -106,12 +107,12 @@ def percent(share: float) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
-def _truly(evaluation: Evaluation, subject: Subject, predicted: int) -> str:
+def _if_wrong(evaluation: Evaluation, subject: Subject, predicted: int) -> str:
     labels = evaluation.about.labels
     if labels is None or float(labels[0]) < 0 or float(labels[0]) != round(float(labels[0])):
         return ""
     true = int(labels[0])
-    return "" if true == predicted else f"; truly {class_name(evaluation, subject, true)}"
+    return "" if true == predicted else f"; labelled {class_name(evaluation, subject, true)}"
 
 
 def _strongest(edges: Sequence[EdgeEffect]) -> EdgeEffect | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from attree.subject import Subject
 from attree.subject.head import labels_of
@@ -60,14 +60,15 @@ class TargetLabels:
         """Collect labels and names of a graph or batch. Those that do not fit the subject are left out.
 
         Args:
-            data: The graph or batch. Its `node_names` (one per node) and `class_names` are used if it has them.
+            data: The graph or batch. Its `node_names` (one per node) and `class_names` are used if it has them. In a
+                heterogeneous graph, they may be those of a node type: `data["author"].node_names`.
             subject: The model call to explain on this data.
             class_names: Names of the classes, by class index; None takes those of the data.
             node_types: Meanings of the columns of one-hot node features. A node is then named by meaning and number.
             ids: Ids of the graphs in their dataset; ignored unless graphs of a batch are explained.
             dataset: Name of the dataset.
         """
-        names = class_names if class_names is not None else _given(data, "class_names")
+        names = class_names if class_names is not None else _class_names(data, subject)
         batch, measured = subject.batch, _measured(subject)
         return cls(
             _true_values(labels_of(data, subject), subject, measured),
@@ -139,7 +140,7 @@ class TargetLabels:
             words = f"{self.label_name(target)}: {words}"
         if true is None or true < 0 or true != round(true):
             return words
-        return f"{words}, truly {self.class_name(int(true))}" + ("" if number == int(true) else ": wrong")
+        return f"{words}, labelled {self.class_name(int(true))}" + ("" if number == int(true) else ": wrong")
 
 
 def one_line(name: str) -> str:
@@ -151,8 +152,8 @@ def one_line(name: str) -> str:
     return " ".join(name.split())
 
 
-def _given(data: Data, key: str) -> list[str] | None:
-    """Return the names in the data's attribute `key` as a flat list; None if there are none.
+def _given(data: Any, key: str) -> list[str] | None:
+    """Return the names in an attribute of the data, or of a node type's part of it, as a flat list; None without any.
 
     In a batch, the attribute is a list with one list per graph.
     """
@@ -161,6 +162,15 @@ def _given(data: Data, key: str) -> list[str] | None:
         names = [name for part in names for name in part] if key == "node_names" else names[0]
     fits = isinstance(names, list | tuple) and len(names) > 0 and all(isinstance(name, str) for name in names)
     return list(names) if fits and names is not None else None
+
+
+def _class_names(data: Data, subject: Subject) -> list[str] | None:
+    """Return the names of the classes: those of the data, or those of the explained node type; None if unknown."""
+    types = subject.graph.types
+    if not isinstance(data, HeteroData) or types is None or "class_names" in data.stores[0]:
+        return _given(data, "class_names")
+    nodes = subject.roots("all").node
+    return None if nodes.numel() == 0 else _given(data[types.node_type(int(nodes[0]))], "class_names")
 
 
 def _measured(subject: Subject) -> Tensor | None:
@@ -200,6 +210,13 @@ def _first_nodes(batch: Tensor, num_graphs: int) -> Tensor | None:
 def _node_names(data: Data, subject: Subject, node_types: Sequence[str] | None) -> list[str] | None:
     """Return the names of all nodes: the data's own, or made from node types; None if unknown."""
     nodes = subject.graph.num_nodes
+    if isinstance(data, HeteroData) and (types := subject.graph.types) is not None:
+        named = types.names(torch.arange(nodes))
+        for kind in types.node_types:
+            of_kind = _given(data[kind], "node_names")
+            if of_kind is not None and len(of_kind) == len(types.nodes(kind)):
+                named[types.nodes(kind).start : types.nodes(kind).stop] = of_kind
+        return named
     names = _given(data, "node_names")
     if names is not None:
         return names if len(names) == nodes else None

@@ -114,6 +114,8 @@ class ACM(_Bibliography):
     file = "acm.npz"
     joined = ("author", "subject")
     described = ("paper",)
+    # Papers of SIGMOD and VLDB, of SIGCOMM and MobiCom, of KDD: OpenHINE, which has the same graph (its issue 19).
+    class_names = ("database", "wireless communication", "data mining")
     counts = HeteroCounts(
         nodes={"paper": 4019, "author": 7167, "subject": 60},
         edges={
