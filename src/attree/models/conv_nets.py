@@ -1,12 +1,9 @@
 """Stacks of convolutions: the attention networks GAT, GATv2, SuperGAT, and GCN, SAGE, GIN without attention.
 
-A network has `num_layers` convolutions of one kind, with dropout before each and ReLU between them. The networks differ
-only in the convolution, which is all that a subclass makes. Their explanations can be compared with those of attention
-networks of the same size: `attree sweep explainable_nets`.
-
-A network has `num_layers` convolutions of one kind, with dropout before each and ELU between them. The heads of the
-last are averaged (Velickovic et al., ICLR 2018). GAT, GATv2 and SuperGAT differ only in the PyG convolution, which is
-all that a subclass sets.
+A network has `num_layers` convolutions of one kind, with dropout before each and an activation between them: ReLU in
+networks without attention, ELU in attention networks, whose last heads are averaged (Velickovic et al., ICLR 2018).
+The networks differ only in the convolution, which is all that a subclass sets. So their explanations can be compared at
+equal size: `attree sweep explainable_nets`.
 """
 
 from __future__ import annotations
@@ -25,7 +22,46 @@ from attree.defaults import MAX_LAYERS, MAX_SIZE
 from attree.errors import expect, expect_bool, expect_int, expect_list, expect_number
 
 
-class ConvNet(nn.Module):
+class ConvStack(nn.Module):
+    """The forward pass of all stacks: dropout and a convolution in each layer, an activation between layers."""
+
+    convs: nn.ModuleList
+    dropout: float
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        """Logits of every node, [num_nodes, out_channels].
+
+        Args:
+            x: Node features [num_nodes, in_channels].
+            edge_index: Edges [2, E].
+            batch: For several graphs in one, the graph of each node, ascending [num_nodes].
+        """
+        options = self.pass_options(edge_index, batch)
+        for layer, conv in enumerate(self.convs):
+            x = conv(F.dropout(x, p=self.dropout, training=self.training), edge_index, **options)
+            if layer < len(self.convs) - 1:
+                x = self.activation(x)
+        return x
+
+    @staticmethod
+    @abstractmethod
+    def activation(x: Tensor) -> Tensor:
+        """Apply the activation between two layers."""
+
+    def pass_options(self, edge_index: Tensor, batch: Tensor | None) -> dict[str, Any]:
+        """Return further arguments of the convolutions in a forward pass, besides features and edges."""
+        return {}
+
+
+def check_sizes(dropout: float, bias: bool, **sizes: int) -> None:
+    """Raise if a width, a number of layers or heads, or the dropout of a stack is not possible."""
+    for name, value in sizes.items():
+        expect_int(value, name, 1, MAX_LAYERS if name == "num_layers" else MAX_SIZE)
+    expect_number(dropout, "dropout", at_least=0, below=1)
+    expect_bool(bias, "bias")
+
+
+class ConvNet(ConvStack):
     """A stack of convolutions without attention that maps node features to logits.
 
     Args:
@@ -47,21 +83,10 @@ class ConvNet(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        for name, value in (
-            ("in_channels", in_channels),
-            ("out_channels", out_channels),
-            ("hidden_channels", hidden_channels),
-            ("num_layers", num_layers),
-        ):
-            expect_int(value, name, 1, MAX_LAYERS if name == "num_layers" else MAX_SIZE)
-        expect_number(dropout, "dropout", at_least=0, below=1)
-        expect_bool(bias, "bias")
-        self.in_channels = in_channels
-        self.out_channels = out_channels
-        self.hidden_channels = hidden_channels
-        self.num_layers = num_layers
-        self.dropout = dropout
-        self.bias = bias
+        sizes = {"in_channels": in_channels, "out_channels": out_channels, "hidden_channels": hidden_channels}
+        check_sizes(dropout, bias, **sizes, num_layers=num_layers)
+        self.in_channels, self.out_channels, self.hidden_channels = in_channels, out_channels, hidden_channels
+        self.num_layers, self.dropout, self.bias = num_layers, dropout, bias
         widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
         self.convs = nn.ModuleList(self.convolution(width, next_width, bias) for width, next_width in pairwise(widths))
 
@@ -70,19 +95,9 @@ class ConvNet(nn.Module):
     def convolution(in_channels: int, out_channels: int, bias: bool) -> MessagePassing:
         """Return a convolution of this kind."""
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
-        """Logits of every node, [num_nodes, out_channels].
-
-        Args:
-            x: Node features [num_nodes, in_channels].
-            edge_index: Edges [2, E].
-            batch: For several graphs in one, the graph of each node; not read, because no layer looks across graphs.
-        """
-        for layer, conv in enumerate(self.convs):
-            x = conv(F.dropout(x, p=self.dropout, training=self.training), edge_index)
-            if layer < self.num_layers - 1:
-                x = x.relu()
-        return x
+    @staticmethod
+    def activation(x: Tensor) -> Tensor:
+        return x.relu()
 
 
 class GCN(ConvNet):
@@ -110,7 +125,7 @@ class GIN(ConvNet):
         return GINConv(nn.Sequential(hidden, nn.ReLU(), nn.Linear(out_channels, out_channels, bias=bias)))
 
 
-class AttentionNet(nn.Module):
+class AttentionNet(ConvStack):
     """A stack of attention convolutions that maps node features to logits.
 
     Args:
@@ -150,27 +165,17 @@ class AttentionNet(nn.Module):
             "heads": heads,
             "last_heads": heads if last_heads is None else last_heads,
         }
-        for name, value in sizes.items():
-            expect_int(value, name, 1, MAX_LAYERS if name == "num_layers" else MAX_SIZE)
+        check_sizes(dropout, bias, **sizes)
         expect_bool(concat, "concat")
-        expect_bool(bias, "bias")
-        expect_number(dropout, "dropout", at_least=0, below=1)
         rates = expect_list(attention_dropout, "attention_dropout", (int, float), "one rate, or a list of them")
         rates = rates if isinstance(attention_dropout, list | tuple) else rates * num_layers
         expect(len(rates) == num_layers, "attention_dropout", f"one rate, or {num_layers}, one a layer", rates)
         for rate in rates:
             expect_number(rate, "attention_dropout", at_least=0, below=1)
 
-        self.in_channels = in_channels
-        self.out_channels = out_channels
-        self.hidden_channels = hidden_channels
-        self.num_layers = num_layers
-        self.heads = heads
-        self.concat = concat
-        self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.bias = bias
-        self.last_heads = last_heads
+        self.in_channels, self.out_channels, self.hidden_channels = in_channels, out_channels, hidden_channels
+        self.num_layers, self.heads, self.last_heads, self.concat = num_layers, heads, last_heads, concat
+        self.dropout, self.attention_dropout, self.bias = dropout, attention_dropout, bias
 
         hidden_width = hidden_channels * heads if concat else hidden_channels
         self.convs = nn.ModuleList()
@@ -193,36 +198,16 @@ class AttentionNet(nn.Module):
         """Whether the input of each layer is the output of the layer before and nothing else."""
         all_attention = all(type(conv) in (GATConv, GATv2Conv, SuperGATConv) for conv in self.convs)
         skips = any(getattr(conv, "residual", False) for conv in self.convs)
-        return all_attention and not skips and type(self).forward is AttentionNet.forward
+        return all_attention and not skips and type(self).forward is ConvStack.forward
 
     def conv_options(self) -> dict[str, Any]:
         """Return further arguments of this kind of convolution."""
-        return {}
-
-    def pass_options(self, edge_index: Tensor, batch: Tensor | None) -> dict[str, Any]:
-        """Return further arguments of the convolutions in a forward pass, besides features and edges."""
         return {}
 
     @property
     def conv(self) -> str:
         """Name of the convolution, as dashboards and tables show it."""
         return type(self).__name__
-
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
-        """Logits of every node, [num_nodes, out_channels].
-
-        Args:
-            x: Node features [num_nodes, in_channels].
-            edge_index: Edges [2, E].
-            batch: For several graphs in one, the graph of each node, ascending [num_nodes].
-        """
-        options = self.pass_options(edge_index, batch)
-        for layer, conv in enumerate(self.convs):
-            x = F.dropout(x, p=self.dropout, training=self.training)
-            x = conv(x, edge_index, **options)
-            if layer < self.num_layers - 1:
-                x = self.activation(x)
-        return x
 
     @staticmethod
     def activation(x: Tensor) -> Tensor:
