@@ -22,7 +22,7 @@ from attree.attribution import GAtt, GAttSim, Pairs
 from attree.evaluation import evaluate
 from attree.metrics.functional import pearson
 from attree.paper.cells import CellContext, authors_targets
-from attree.paper.net import Net
+from attree.paper.networks import Net
 from attree.subject import Subject
 
 

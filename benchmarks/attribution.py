@@ -40,7 +40,7 @@ from attree.attention import Attention, capture_attention
 from attree.attribution import Attribution, GAtt
 from attree.data import BAShapes, Infection, Planetoid
 from attree.models import GAT
-from attree.paper.net import load_authors_gat
+from attree.paper.networks import load_authors_gat
 from timing import best
 
 NUM_LAYERS = 3

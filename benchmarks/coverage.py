@@ -41,7 +41,7 @@ from attree.evaluation.statistics import Difference, PairColumns, influences_of
 from attree.metrics.functional import auroc, faithfulness_statistics, interval_of, joint_level, pearson_by_target
 from attree.metrics.functional.influence import Influence, influence_on_mean
 from attree.metrics.functional.intervals import is_beyond_chance
-from attree.paper.net import Net, make_data, train
+from attree.paper.networks import Net, make_data, train
 from attree.tensors.arrays import expand, pointers
 
 METHODS = ("gatt", "avgatt", "attention_gradient")

@@ -29,7 +29,7 @@ import attree
 from attree.data import GroundTruth, NodeDataModule
 from attree.evaluation import EvaluationConfig, Evaluator
 from attree.models import GAT
-from attree.paper.net import make_data
+from attree.paper.networks import make_data
 from attree.source import Reading, explained_by_user
 from timing import Race
 

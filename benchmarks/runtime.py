@@ -37,7 +37,7 @@ from attree.attribution.posthoc import TrainedMethod
 from attree.data import BAShapes, GroundTruth, Infection
 from attree.evaluation.config import Shard
 from attree.evaluation.edge_sets import TruthEvaluator
-from attree.paper.net import load_authors_gat
+from attree.paper.networks import load_authors_gat
 from attree.report.score_figures import MethodPoint, accuracy_runtime_figure
 from attree.subject import Subject
 from timing import Race, Spread, timed

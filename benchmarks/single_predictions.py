@@ -44,7 +44,7 @@ from attree.evaluation.statistics import PairColumns, influences_of
 from attree.io.files import write_npz, write_text
 from attree.metrics.functional import interval_of, pearson, strongest_effects
 from attree.paper.cells import authors_targets
-from attree.paper.net import Net, held_out, make_data, train
+from attree.paper.networks import Net, held_out, make_data, train
 from attree.paper.printed_numbers import RECIPES, Recipe
 
 METHODS = ("gatt", "avgatt", "uniform", "occlusion", "attention_gradient")

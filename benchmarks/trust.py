@@ -47,7 +47,7 @@ from attree.attribution import AttributionMethod, IntegratedGradients, make_meth
 from attree.data import GraphDataModule, GroundTruth
 from attree.faithfulness import delete_edges
 from attree.models import GAT, AttentionNet, GATv2, SuperGAT
-from attree.paper.net import make_data
+from attree.paper.networks import make_data
 from attree.subject import Subject
 from candidates import candidates
 from reduction import TransformerNet

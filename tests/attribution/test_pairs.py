@@ -11,7 +11,7 @@ from torch_geometric.utils import k_hop_subgraph
 
 from attree.attention import capture_attention
 from attree.attribution import GAtt, Random, make_methods, subgraph_pairs
-from attree.paper.net import load_authors_gat
+from attree.paper.networks import load_authors_gat
 from helpers.random_attention import Case, cases
 
 

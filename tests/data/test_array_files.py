@@ -13,7 +13,7 @@ import torch
 
 from attree.data import HIN, BAShapes, Infection
 from attree.errors import AttreeError, MissingDataError
-from attree.paper.net import load_authors_gat
+from attree.paper.networks import load_authors_gat
 from helpers.damage import DAMAGES
 
 READERS: dict[str, Callable[[Path], Any]] = {

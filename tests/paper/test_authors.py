@@ -12,7 +12,7 @@ from attree.attribution import make_methods, subgraph_pairs
 from attree.data import BAShapes, Infection, NodeDataModule
 from attree.errors import MissingDataError
 from attree.metrics import TruthAUROC
-from attree.paper.net import load_authors_gat
+from attree.paper.networks import load_authors_gat
 
 
 @pytest.mark.needs("gatt_paper")

@@ -69,7 +69,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def hashes() -> tuple[str, str]:
     """Of training, and of a cell."""
     fingerprint.code_hash.cache_clear()
-    return fingerprint.code_hash("attree.paper.net"), fingerprint.code_hash(FaithfulnessCell.__module__)
+    return fingerprint.code_hash("attree.paper.networks"), fingerprint.code_hash(FaithfulnessCell.__module__)
 
 
 @pytest.mark.long

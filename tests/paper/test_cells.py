@@ -26,7 +26,7 @@ from attree.paper.cells import (
     authors_targets,
 )
 from attree.paper.cells.faithfulness import _correlations
-from attree.paper.net import Net
+from attree.paper.networks import Net
 from attree.paper.printed_numbers import printed
 from helpers.graphs import NODES, messy_graph
 

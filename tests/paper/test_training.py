@@ -11,7 +11,7 @@ from attree.attention import Graph, capture_attention
 from attree.data import GraphDataModule, NodeDataModule
 from attree.errors import ArgumentError
 from attree.models import GraphClassifier
-from attree.paper.net import AuthorsSuperGAT, Net, build, make_data, reported_attention, reproducible, train
+from attree.paper.networks import AuthorsSuperGAT, Net, build, make_data, reported_attention, reproducible, train
 from helpers.graphs import NODES, messy_graph
 
 

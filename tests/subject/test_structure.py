@@ -17,7 +17,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from attree.errors import ArgumentError
 from attree.subject import Subject
-from attree.subject.structure import model_structure
+from attree.subject.facts import model_structure
 
 NODES = 7
 X = torch.randn(NODES, 4, generator=torch.Generator().manual_seed(0))

@@ -255,7 +255,7 @@ def test_no_run_of_someone_else_is_removed(file: Path, capsys: pytest.CaptureFix
     kept = folder / ALL[0] / "events"
     kept.touch()
     with pytest.MonkeyPatch.context() as patch, FolderLock(folder / ALL[0]):
-        patch.setattr("attree.sweep.run.PATIENCE", 0.1)
+        patch.setattr("attree.sweep.single_run.PATIENCE", 0.1)
         assert command("sweep", str(file), launch=FakeFit()) == 1
     assert f"failed: {ALL[0]}: {(folder / ALL[0]).absolute()} is in use by" in capsys.readouterr().out
     assert kept.exists()

@@ -12,8 +12,8 @@ from attree.data.checks import Counts
 from attree.data.ground_truth import GroundTruth
 
 if TYPE_CHECKING:
-    from attree.data.base import DatasetModule
     from attree.data.csv_tables import from_csv
+    from attree.data.dataset_module import DatasetModule
     from attree.data.datasets.arxiv import Arxiv
     from attree.data.datasets.ba_shapes import BAShapes
     from attree.data.datasets.heco import ACM, DBLP
@@ -64,7 +64,7 @@ _HOMES = {
     "MUTAG": "datasets.mutag",
     "Arxiv": "datasets.arxiv",
     "BAShapes": "datasets.ba_shapes",
-    "DatasetModule": "base",
+    "DatasetModule": "dataset_module",
     "GraphDataModule": "graph_data",
     "HeteroDataModule": "node_data",
     "HeteroInfection": "datasets.infection",

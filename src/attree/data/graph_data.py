@@ -12,8 +12,8 @@ from sklearn.model_selection import train_test_split
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 
-from attree.data.base import DatasetModule
 from attree.data.checks import Counts, check_graph, check_graph_labels
+from attree.data.dataset_module import DatasetModule
 from attree.data.splits import EvaluationShard, TrainingShard, check_fractions, epoch_of, process_of
 from attree.errors import expect, expect_instance, expect_int, expect_list
 

@@ -9,8 +9,8 @@ from functools import cached_property
 from torch_geometric.data import Data
 from torch_geometric.transforms import RandomLinkSplit
 
-from attree.data.base import DatasetModule, WholeGraph
 from attree.data.checks import Counts, check_graph
+from attree.data.dataset_module import DatasetModule, WholeGraph
 from attree.data.random_state import seeded_apart
 from attree.data.splits import check_fractions, process_of
 from attree.errors import expect_bool, expect_seed

@@ -14,7 +14,6 @@ from torch_geometric.loader import NodeLoader
 from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import EdgeType
 
-from attree.data.base import WholeGraph, WholeGraphModule
 from attree.data.checks import (
     MASKS,
     Counts,
@@ -26,6 +25,7 @@ from attree.data.checks import (
     check_node_labels,
     check_truth,
 )
+from attree.data.dataset_module import WholeGraph, WholeGraphModule
 from attree.data.ground_truth import GroundTruth
 from attree.data.neighbor_sampling import check_num_neighbors, neighbor_loader
 from attree.data.splits import epoch_of, index_mask, process_of

@@ -15,7 +15,7 @@ from attree.evaluation.config import Shard
 from attree.evaluation.names import JACCARD, PRECISION
 from attree.evaluation.statistics import PairColumns
 from attree.faithfulness import Effects, Reducer, ReductionProtocol, score_pairs
-from attree.faithfulness.choose import SET_ENGINES
+from attree.faithfulness.effects import SET_ENGINES
 from attree.metrics import TruthAUROC
 from attree.metrics.functional.sets import (
     curve_area,

@@ -40,9 +40,9 @@ from attree.io.terminal import progress_bar
 from attree.source import Reading, TargetLabels, choose_targets, explained_by_user
 from attree.subject import Head, Part, Subject
 from attree.subject.arguments import parameters
+from attree.subject.facts import model_structure
 from attree.subject.model_call import NotLocalError, check_local
 from attree.subject.roots import Targets, as_targets
-from attree.subject.structure import model_structure
 from attree.tensors.arrays import pointers
 from attree.tensors.limits import chunk_bounds
 

@@ -20,7 +20,7 @@ from attree.explain_run.rows import ScoredRows
 from attree.explain_run.targets import ExplainedTargets, ExplainRequest, needs_predictions, parse_targets, true_labels
 from attree.runs.load_run import FinishedRun
 from attree.source import Source
-from attree.source.explained import known_head
+from attree.source.explained_model import known_head
 from attree.source.source import choose_targets
 from attree.source.target_labels import predicted_classes
 from attree.subject import Subject

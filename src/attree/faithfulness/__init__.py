@@ -5,8 +5,8 @@ The methods that score an edge by this effect are here too, because they use the
 """
 
 from attree.defaults import PROTOCOLS as DEFAULT_PROTOCOLS
-from attree.faithfulness.choose import Effects, Reducer, reduce_attention
 from attree.faithfulness.copies import CopiesReducer
+from attree.faithfulness.effects import Effects, Reducer, reduce_attention
 from attree.faithfulness.exact.algebra import LayerAlgebra, States, register_algebra
 from attree.faithfulness.exact.reducer import ExactReducer
 from attree.faithfulness.first_order import AttentionGradient, MessageGradient

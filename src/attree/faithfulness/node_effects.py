@@ -25,7 +25,7 @@ from attree.attention.global_weights import Reduced
 from attree.attribution.pairs import Pairs
 from attree.attribution.subgraphs import part_of_targets, subject_pairs
 from attree.errors import UnsupportedModelError, expect, expect_instance, expect_memory
-from attree.faithfulness.choose import SET_ENGINES, Reducer
+from attree.faithfulness.effects import SET_ENGINES, Reducer
 from attree.faithfulness.protocol import ReducedRun, ReductionProtocol, reduced_run, resolve_protocol
 from attree.faithfulness.reduction import ReductionWriter
 from attree.faithfulness.wide_floats import WideSubject

@@ -16,7 +16,7 @@ from attree.attribution.pairs import Pairs
 from attree.attribution.result import Attribution
 from attree.attribution.subgraphs import root_pairs, subject_pairs
 from attree.errors import expect, expect_instance, expect_ints, expect_memory
-from attree.faithfulness.choose import SET_ENGINES, Effects, Reducer
+from attree.faithfulness.effects import SET_ENGINES, Effects, Reducer
 from attree.faithfulness.protocol import PROTOCOLS, ReductionProtocol, check_protocols, resolve_protocol
 from attree.faithfulness.reduction import Reduction
 from attree.subject import Subject

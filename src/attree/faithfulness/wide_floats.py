@@ -24,7 +24,7 @@ from attree.attention.provenance import tensors_in
 from attree.attention.stand_ins import copied, stand_in
 from attree.errors import ArgumentError
 from attree.subject import ModelCall, Subject
-from attree.subject.structure import facts_of
+from attree.subject.facts import facts_of
 from attree.tensors.limits import exact_dtype
 
 RUNS_WIDE = "runs in float64"

@@ -16,7 +16,7 @@ from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
 from attree.data import GraphDataModule, HeteroDataModule, NodeDataModule
-from attree.data.base import DatasetModule
+from attree.data.dataset_module import DatasetModule
 from attree.errors import expect, expect_bool
 from attree.models.trained_module import TrainedModule
 from attree.subject import Head

@@ -13,7 +13,7 @@ from torchmetrics.classification import BinaryAUROC
 from torchmetrics.utilities import dim_zero_cat
 
 from attree.data import LinkDataModule
-from attree.data.base import DatasetModule
+from attree.data.dataset_module import DatasetModule
 from attree.errors import expect
 from attree.models.trained_module import TrainedModule
 from attree.subject import Head

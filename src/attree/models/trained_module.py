@@ -14,7 +14,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torchmetrics import MeanMetric
 
-from attree.data.base import DatasetModule
+from attree.data.dataset_module import DatasetModule
 from attree.errors import ArgumentError, expect, expect_number
 from attree.models.conv_nets import GAT, GCN, GIN, SAGE, GATv2, SuperGAT
 from attree.models.hetero_net import HGT, HeteroGAT

@@ -92,7 +92,7 @@ def code_hash(module: str) -> str:
     Comments, docstrings and layout do not change it.
 
     Args:
-        module: Its name, such as `attree.paper.net`.
+        module: Its name, such as `attree.paper.networks`.
     """
     digest = hashlib.sha256()
     for name in sorted(imported_modules(module)):

@@ -210,9 +210,9 @@ def paper(
             f"{did_you_mean(name, CONTENTS)}"
         )
     # Imported here, so that the list and errors do not wait for PyTorch.
-    from attree.data.base import data_folder
+    from attree.data.dataset_module import data_folder
     from attree.paper.item import Options, resolve_name
-    from attree.paper.net import DATASETS, MODELS
+    from attree.paper.networks import DATASETS, MODELS
     from attree.paper.run import make_items
 
     quick = profile == "quick"

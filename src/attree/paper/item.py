@@ -14,7 +14,7 @@ from attree.errors import expect, expect_name_among
 from attree.faithfulness.protocol import protocol_names
 from attree.paper.cells import Cell, CellContext, Result
 from attree.paper.command import CONTENTS, Entry
-from attree.paper.net import DATASETS, MODELS, Net
+from attree.paper.networks import DATASETS, MODELS, Net
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from attree.errors import (
     expect_number,
     expect_seed,
 )
-from attree.faithfulness.choose import Reducer
+from attree.faithfulness.effects import Reducer
 from attree.faithfulness.protocol import protocol_names, resolve_protocol
 from attree.penalties.penalty import AttentionPenalty, PenalizedStep
 from attree.penalties.rows import TINY

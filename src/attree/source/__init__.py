@@ -4,7 +4,7 @@ A `Source` is the data: from a graph, a list, a data module, a trainer or a fini
 is called on it. `ExplainedModel` is a model on a source, ready to be evaluated. None of these imports Lightning.
 """
 
-from attree.source.explained import ExplainedModel, Reading, explained_by_user, explained_in_fit, find_subject
+from attree.source.explained_model import ExplainedModel, Reading, explained_by_user, explained_in_fit, find_subject
 from attree.source.source import Drawn, Source, Subset, choose_targets, source_of
 from attree.source.target_labels import TargetLabels
 

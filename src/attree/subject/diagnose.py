@@ -13,7 +13,7 @@ from attree.attention.locality import Locality, measure_locality
 from attree.attention.stand_ins import eval_mode, score_tensor
 from attree.attention.wiring import is_plain_stack
 from attree.errors import AttreeError, UnsupportedModelError
-from attree.subject.structure import BYPASSED, RUNS_ON_ROWS, facts_of
+from attree.subject.facts import BYPASSED, RUNS_ON_ROWS, facts_of
 from attree.subject.subject import Subject
 
 

@@ -29,8 +29,8 @@ from attree.attention.locality import loud_noise
 from attree.attention.stand_ins import eval_mode
 from attree.attention.wiring import OUTPUT, CallGraph, Feeds, Wiring, feeds_of, without_skips
 from attree.errors import UnsupportedModelError
+from attree.subject.facts import facts_of
 from attree.subject.model_call import ModelCall
-from attree.subject.structure import facts_of
 
 IN_ORDER = "places hold nodes in their order"
 """The fact that each place of a dense batch holds the node that `to_dense_batch` puts there, for batches of some sizes.

@@ -21,9 +21,9 @@ from attree.attention.stand_ins import eval_mode
 from attree.attention.wiring import is_plain_stack
 from attree.errors import ArgumentError, expect
 from attree.subject.arguments import Kind, parameters
+from attree.subject.facts import facts_of
 from attree.subject.model_call import ModelCall
 from attree.subject.roots import Level, OutputLevel
-from attree.subject.structure import facts_of
 
 DRAWS = 4
 """Number of passes with different noise. A maximum reads other nodes in each pass, a selected row does not."""

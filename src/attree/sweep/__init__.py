@@ -5,7 +5,7 @@ These names need no Optuna, which the extra `sweep` installs: the fits of a swee
 
 from attree.sweep.plan import Block, Direction, Plan, Run
 from attree.sweep.read_plan import DEFAULT_METRICS, load_plan
-from attree.sweep.run import (
+from attree.sweep.single_run import (
     FINGERPRINT_FILE,
     METRICS_FILE,
     Launch,

@@ -20,10 +20,10 @@ from attree.report.style import count
 from attree.sweep.open_study import JOURNAL, STUDY_FILE
 from attree.sweep.plan import Plan
 from attree.sweep.read_plan import load_plan
-from attree.sweep.run import Launch, Outcome, Processes, folder_of_run, is_finished, metrics_of_run
+from attree.sweep.single_run import Launch, Outcome, Processes, folder_of_run, is_finished, metrics_of_run
 from attree.sweep.study import SweepStudy
 from attree.sweep.summary import show_summary
-from attree.sweep.work import Workers
+from attree.sweep.workers import Workers
 
 MAX_EQUAL_FAILURES = 3
 """The sweep stops if its first runs, as many as this, all fail for the same reason."""

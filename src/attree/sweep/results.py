@@ -26,7 +26,7 @@ from attree.io.yaml_files import read_yaml
 from attree.report.style import count
 from attree.report.sweep_figures import SETTING, method_of, pareto_front
 from attree.sweep.plan import COLUMNS, RUN, SEED, SWEEP, Direction, Plan, Point, Run, Settings, short_names, value_text
-from attree.sweep.run import folder_of_run, is_marked, metrics_of_run
+from attree.sweep.single_run import folder_of_run, is_marked, metrics_of_run
 from attree.sweep.study import FINGERPRINT, SweepStudy
 
 FRONT, FIRST_RUN, NUM_RUNS = "front", "first run", "n"

@@ -55,7 +55,7 @@ from attree.sweep.results import (
     traded_metrics,
     write_best,
 )
-from attree.sweep.run import METRICS_FILE
+from attree.sweep.single_run import METRICS_FILE
 from attree.sweep.study import SweepStudy
 
 MAX_ROWS = 12

@@ -11,7 +11,7 @@ from attree.attribution import METHODS, AttributionMethod, Saliency
 from attree.data import BAShapes
 from attree.evaluation.config import Shard
 from attree.evaluation.edge_sets import TruthEvaluator
-from attree.paper.net import load_authors_gat
+from attree.paper.networks import load_authors_gat
 from attree.subject import Subject
 
 pytestmark = pytest.mark.needs("gatt_paper")

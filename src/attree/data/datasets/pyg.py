@@ -17,8 +17,8 @@ from torch_geometric import datasets
 from torch_geometric.data import Data, Dataset, HeteroData
 from torch_geometric.utils import degree
 
-from attree.data.base import data_folder
 from attree.data.checks import MASKS
+from attree.data.dataset_module import data_folder
 from attree.data.datasets.third_party import open_dataset
 from attree.data.graph_data import InMemoryGraphs
 from attree.data.ground_truth import GroundTruth

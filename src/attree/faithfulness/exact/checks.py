@@ -24,13 +24,13 @@ from attree.faithfulness.exact.call_arguments import ConvArguments, MessageArgum
 from attree.faithfulness.exact.lazy_rows import Lazy, LazyRows, rows_of
 from attree.faithfulness.exact.message_trace import MessageTrace
 from attree.faithfulness.exact.recording import Arguments, Layer, Recorder, Recording, RowModel, by_type, read_arguments
-from attree.faithfulness.exact.sample import NODES, Sample
+from attree.faithfulness.exact.sample_rows import NODES, Sample
 from attree.faithfulness.exact.stages import EDGES, INPUT, READOUT, InputCalls, Reads, StageError, StageMode, Stages
 from attree.subject import ModelCall
 from attree.subject.arguments import Kind
+from attree.subject.facts import RUNS_ON_ROWS, facts_of
 from attree.subject.model_call import NotRowwiseError
 from attree.subject.roots import OutputLevel
-from attree.subject.structure import RUNS_ON_ROWS, facts_of
 
 Trace = tuple[list[Tensor], list[Tensor], list[int]]
 """Inputs and outputs of one call, and the number of the nodes that each input belongs to."""

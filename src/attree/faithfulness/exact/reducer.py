@@ -27,7 +27,7 @@ from attree.faithfulness.exact.recording import (
     read_arguments,
 )
 from attree.faithfulness.exact.reduction_plan import ReductionPlan
-from attree.faithfulness.exact.sample import tried_pairs
+from attree.faithfulness.exact.sample_rows import tried_pairs
 from attree.faithfulness.exact.stages import INPUT, Stages
 from attree.faithfulness.protocol import PROTOCOLS, ReductionProtocol, reduced_run
 from attree.faithfulness.reduction import Progress, ReductionEngine, ReductionPass, ReductionWriter

@@ -14,7 +14,7 @@ from torch import nn
 
 from attree.data import GraphDataModule, NodeDataModule
 from attree.paper.cache import Cache, code_hash, data_hash, libraries
-from attree.paper.net import Net, accuracy, load_authors_gat, make_data, make_model, reproducible, train
+from attree.paper.networks import Net, accuracy, load_authors_gat, make_data, make_model, reproducible, train
 
 
 class CellContext:

@@ -25,7 +25,7 @@ from attree.metrics.functional import faithfulness_statistics, kendall, pearson,
 from attree.metrics.functional.influence import faithfulness_influences
 from attree.metrics.functional.intervals import Interval, interval_of
 from attree.paper.cells.base import Cell, CellContext, NetCell, Result
-from attree.paper.net import AuthorsSuperGAT, held_out, reported_attention
+from attree.paper.networks import AuthorsSuperGAT, held_out, reported_attention
 from attree.subject import Subject
 from attree.subject.roots import Targets
 

@@ -12,7 +12,7 @@ from attree.metrics.functional.within import STATISTICS
 from attree.paper.cells import Cell, FaithfulnessCell
 from attree.paper.cells.faithfulness import MOST_PROBABLE, NOISE
 from attree.paper.item import Item, ItemInputs, Options, Section, Table, nets_of_seeds
-from attree.paper.net import GRAPHS, PLANETOID, REAL, Net
+from attree.paper.networks import GRAPHS, PLANETOID, REAL, Net
 from attree.paper.tables.rows import (
     KEYS,
     agreement,

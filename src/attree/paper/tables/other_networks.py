@@ -9,7 +9,7 @@ from attree.metrics.functional.within import STATISTICS
 from attree.paper.cells import Cell, HeadSelection
 from attree.paper.cells.faithfulness import REPORTED
 from attree.paper.item import Item, ItemInputs, Options, Picture, Section, Table, nets_of_seeds
-from attree.paper.net import PLANETOID, Net
+from attree.paper.networks import PLANETOID, Net
 from attree.paper.printed_numbers import add_printed
 from attree.paper.tables.faithfulness import SHOWN, faithfulness_cell, under_authors_protocol
 from attree.paper.tables.rows import KEYS, agreement, beside_paper, faithfulness_rows, over_seeds

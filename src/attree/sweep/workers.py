@@ -13,7 +13,7 @@ from time import monotonic
 from attree.callbacks.tensorboard import RUNS_BESIDE
 from attree.errors import did_you_mean
 from attree.sweep.open_study import BEATS_PER_GRACE
-from attree.sweep.run import (
+from attree.sweep.single_run import (
     REPORT_FILE,
     Launch,
     Outcome,

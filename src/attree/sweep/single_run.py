@@ -125,7 +125,7 @@ def fit_arguments(
     ]
     if reported is not None:
         file = folder_of_run(plan, run, folder) / REPORT_FILE
-        arguments += [f"{callback}+=attree.sweep.run.ReportMetric"]
+        arguments += [f"{callback}+=attree.sweep.single_run.ReportMetric"]
         arguments += [f"{callback}.metric={reported}", f"{callback}.file={file}"]
     return arguments if checkpoint is None else [*arguments, f"--ckpt_path={checkpoint}"]
 

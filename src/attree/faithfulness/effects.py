@@ -25,8 +25,8 @@ from attree.faithfulness.protocol import ReductionProtocol, resolve_protocol
 from attree.faithfulness.reduction import Progress, Reduction, ReductionEngine, ReductionPass
 from attree.faithfulness.whole import WholeReducer, is_known_to_delete, reads_other_edges
 from attree.subject import Head, Subject
+from attree.subject.facts import facts_of
 from attree.subject.model_call import NotLocalError, NotRowwiseError
-from attree.subject.structure import facts_of
 from attree.tensors.arrays import Rows, are_pointers
 from attree.tensors.limits import REDUCTION_MEMORY
 
