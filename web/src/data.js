@@ -4,7 +4,7 @@ import { isolated } from "./format.js";
 
 const KINDS = { f4: Float32Array, u1: Uint8Array, u2: Uint16Array, i4: Int32Array };
 
-function unpack(packed) {
+export function unpack(packed) {
   const [[kind, text]] = Object.entries(packed);
   const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
   return new KINDS[kind](bytes.buffer);
@@ -86,6 +86,7 @@ export class Content {
       nodeScores: raw.nodeScores ? unpack(raw.nodeScores) : null,
       arcs: raw.arcs ? unpackAll(raw.arcs) : null,
       edges: raw.edges ? unpack(raw.edges) : null,
+      inputs: raw.inputs ? unpack(raw.inputs) : null,
       roots: raw.roots ?? (raw.target >= 0 ? [raw.target] : []),
     };
     target.labels = this.#labels(target);

@@ -7,8 +7,11 @@ import { h } from "./dom.js";
 import { Explorer } from "./explorer.js";
 import { count } from "./format.js";
 import { guide } from "./glossary.js";
+import { Network } from "./network.js";
 import { ambientTheme, palette } from "./palette.js";
 import { summaryTable, verdictBox } from "./summary.js";
+
+export { Content, Network };
 
 /**
  * Build everything inside `root`.
@@ -17,7 +20,8 @@ import { summaryTable, verdictBox } from "./summary.js";
  * @param link Gives an address that shows what is seen; null if there is none.
  */
 export function mount(root, document_, asked = "", changed = () => {}, link = null) {
-  const content = new Content(document_);
+  const network = document_.network ? new Network(document_.network) : null;
+  const content = new Content(network ? { ...document_, live: async (...about) => network.answer(...about) } : document_);
   const state = fromText(content, asked);
   let theme = state.theme ?? ambientTheme();
   const themeButton = h("button", {

@@ -234,6 +234,7 @@ class CallSummary:
             curves=read_curves(self.run.folder),
             summary=facts,
             is_live=is_live,
+            has_network=True,
             measured=self.evaluation,
         )
 

@@ -17,8 +17,10 @@ from selenium.webdriver.remote.webelement import WebElement
 
 from attree.attribution import ComputationTree
 from attree.evaluation import evaluate
+from attree.faithfulness import PROTOCOLS, WholeReducer
 from attree.models import GAT
 from attree.report.page import write_page
+from attree.tensors.arrays import Rows
 from browser import missing, set_screen
 from helpers.explained import ExplainedModel, explained_model
 from helpers.graphs import randomize
@@ -171,8 +173,33 @@ def test_what_if_of_one_edge_is_the_exact_effect(page: Chrome, model: ExplainedM
         changed = bool(reduction.changed[pair(model, 7, source, destination)])
         assert (f"it would predict {names[int(after.argmax())]}" in told) == changed
         assert len(page.find_elements(By.CSS_SELECTOR, ".picture path.cut")) == 1
+        one(page, ".chip").click()
         one(page, ".stage").send_keys(Keys.ARROW_DOWN)
-    assert len(texts(page, ".chip")) == 1  # one edge at a time, where there is no model
+
+
+def test_several_edges_are_taken_out_of_a_saved_page(page: Chrome, model: ExplainedModel) -> None:
+    field(page, "Reduce an edge by").select_by_visible_text("removal")
+    subject = model.evaluation.subject
+    assert subject is not None
+    edges: list[int] = []
+    for count in (1, 2, 3):
+        one(page, ".stage").send_keys(Keys.ARROW_DOWN)
+        source, destination = one(page, ".docked h3").text.split(" → ")
+        edges.append(int(model.evaluation.pairs.edges[pair(model, 7, source, destination)]))
+        press(page, "Take this edge out")
+        assert len(texts(page, ".chip")) == count
+        rows = Rows(torch.tensor([0, count]), torch.tensor(edges))
+        output = (
+            WholeReducer(subject)
+            .record()
+            .reduce_sets(torch.tensor([7]), torch.zeros(1, dtype=torch.int64), rows, PROTOCOLS["removal"])
+        )
+        expected = output.softmax(-1)[0]
+        for row in page.find_elements(By.CSS_SELECTOR, ".what-if .classes tbody tr"):
+            share = float(row.find_element(By.CSS_SELECTOR, ".then").text.rstrip(" %").lstrip("<>")) / 100
+            assert share == pytest.approx(float(expected[int(row.get_attribute("data-class") or -1)]), abs=0.006)
+    press(page, "Put all back")
+    assert texts(page, ".chip") == []
 
 
 def test_of_a_hub_the_strongest_edges_are_drawn_until_all_are_asked_for(driver: Chrome, folder: Path) -> None:

@@ -16,10 +16,11 @@ from torch import Tensor
 from attree.attention import Attention
 from attree.attribution import method_label
 from attree.data import GroundTruth
-from attree.errors import expect, expect_instance, expect_int, expect_list
+from attree.errors import AttreeError, expect, expect_instance, expect_int, expect_list
 from attree.evaluation import Evaluation
 from attree.evaluation.names import OF_CLASSES, WITHIN, MetricName
 from attree.faithfulness import PROTOCOLS
+from attree.report.page.network import PageNetwork
 from attree.report.page.target import Explained, relations_of
 from attree.report.selection import instructive_order
 from attree.report.style import method_looks
@@ -48,13 +49,15 @@ def page_content(
     max_targets: int = MAX_TARGETS,
     max_edges: int = MAX_EDGES,
     is_live: bool = False,
+    has_network: bool = False,
     measured: Evaluation | None = None,
 ) -> dict[str, Any]:
     """Return the content of a page; `attree.report.page.write_page` documents the arguments that both have.
 
     The targets are in the order of `instructive_order`; at most `max_targets` are kept. If `is_live`, the page can
-    query a model, and the content has the model's ids of targets and edges. If the measured targets are not those
-    shown, `measured` is their evaluation: metrics and verdict are taken from it.
+    query a model, and the content has the model's ids of targets and edges. If it `has_network`, the page computes
+    predictions by itself, as far as it can. If the measured targets are not those shown, `measured` is their
+    evaluation: metrics and verdict are taken from it.
     """
     expect_instance(evaluation, "evaluation", Evaluation)
     expect_instance(title, "title", str, optional=True)
@@ -98,6 +101,7 @@ def page_content(
     is_graph = pairs.num_layers is None
     is_true = None if truth is None else _is_true(evaluation, truth)
     groups = node_groups(evaluation, attention, predictions, class_names, node_names)
+    network, why_not = _network(evaluation) if has_network and not is_live else (None, "")
     explained = Explained(
         evaluation,
         attention,
@@ -106,6 +110,7 @@ def page_content(
         node_names if is_graph else None,
         None if groups is None else groups.of_node,
         is_live,
+        network,
     )
     has_true_edge = None
     if is_true is not None:
@@ -124,6 +129,13 @@ def page_content(
             target["true"] = int(true_classes[position])
         if label := about.label_name(position):
             target["label"] = label
+    if network is not None:
+        try:
+            network.check(evaluation)
+        except AttreeError as error:
+            network, why_not = None, str(error)
+            for target in targets:
+                target.pop("inputs", None)
     looks = method_looks(evaluation.pair_scores)
     measured = evaluation if measured is None else measured
     return {
@@ -150,11 +162,21 @@ def page_content(
         "nodeNames": None if node_names is None or is_graph else _names_in_use(evaluation, node_names, order),
         "groups": None if groups is None else groups.content(),
         "serves": is_live,
+        "network": None if network is None else network.content(),
+        "withoutNetwork": why_not,
         "nodeMethod": None if evaluation.nodes is None else method_label(evaluation.nodes.method),
         "numTargets": measured.targets.numel(),
         "numPairs": len(measured.pairs),
         "targets": targets,
     }
+
+
+def _network(evaluation: Evaluation) -> tuple[PageNetwork | None, str]:
+    """Return the network for the page, or why there is none."""
+    try:
+        return PageNetwork.of(evaluation), ""
+    except AttreeError as error:
+        return None, str(error)
 
 
 def _metrics(evaluation: Evaluation) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from attree.evaluation import Evaluation
 from attree.faithfulness import Reduction
 from attree.report.selection import DrawnPart, left_out, strength_of
 from attree.tensors.arrays import Bools, Floats, Ints
+
+if TYPE_CHECKING:
+    from attree.report.page.network import PageNetwork
 
 GRID = 65535
 """Positions are integers from 0 to this number: finer than any screen, and half the size of floats."""
@@ -45,6 +48,7 @@ class Explained:
         node_names: Names of the nodes, if the targets are graphs of a batch.
         groups: The group of each node of the graph, [N]; None if there are none.
         is_live: Whether to add the target's position and the edges' ids, which the page sends in queries to the model.
+        network: The network of the page; targets are added whose neighbourhood is whole. None if there is none.
     """
 
     evaluation: Evaluation
@@ -54,6 +58,7 @@ class Explained:
     node_names: Sequence[str] | None = None
     groups: Tensor | None = None
     is_live: bool = False
+    network: PageNetwork | None = None
 
     def target(self, position: int) -> dict[str, Any]:
         """Return the content of the target at a position in `evaluation.targets`."""
@@ -74,6 +79,9 @@ class Explained:
         more: dict[str, Any] = {}
         if self.is_live:
             more |= {"position": position, "edges": packed(part.edges, "i4")}
+        if self.network is not None and len(part.edges) == len(whole.edges):
+            rows = self.network.add(position, part)
+            more |= {} if rows is None else {"inputs": packed(rows, "i4")}
         if self.groups is not None:
             more["group"] = packed(self.groups[torch.as_tensor(part.nodes)].numpy(), "u1")
         more |= self._nodes(position, part)

@@ -60,6 +60,9 @@ def write_page(
 ) -> Path:
     """Write one self-contained HTML file: a summary, training curves, and an explorer of every target's explanation.
 
+    If the evaluation has its model, and the model is a stack of GATConv, GATv2Conv, GCNConv or SAGEConv, the file holds
+    its weights: readers take several edges out, and the page computes the prediction. The page says if it cannot.
+
     The file is written whole or not at all. Names are shown literally. Arguments that are not given are taken from the
     evaluation, which has predictions, true classes, names, attention and ground truth if they are known.
 
@@ -97,6 +100,7 @@ def write_page(
         summary=summary,
         max_targets=max_targets,
         max_edges=max_edges,
+        has_network=True,
     )
     return write_text(Path(path), page_html(content))
 

@@ -403,6 +403,7 @@ var Content = class {
       nodeScores: raw.nodeScores ? unpack(raw.nodeScores) : null,
       arcs: raw.arcs ? unpackAll(raw.arcs) : null,
       edges: raw.edges ? unpack(raw.edges) : null,
+      inputs: raw.inputs ? unpack(raw.inputs) : null,
       roots: raw.roots ?? (raw.target >= 0 ? [raw.target] : [])
     };
     target.labels = this.#labels(target);
@@ -1886,8 +1887,8 @@ function growTree(target, most = MOST_NODES) {
     for (const parent of level) {
       for (const edge of entering[parent.node]) {
         if (layer.present && !layer.present[edge]) continue;
-        const attention = layer.weight[edge];
-        next.push({ node: target.source[edge], depth, parent, edge, attention, flow: parent.flow * attention });
+        const attention2 = layer.weight[edge];
+        next.push({ node: target.source[edge], depth, parent, edge, attention: attention2, flow: parent.flow * attention2 });
       }
     }
     level = next.sort((a, b) => b.flow - a.flow).slice(0, most);
@@ -2521,6 +2522,157 @@ var Explorer = class {
 var countOf = (slider, size2) => Math.max(1, Math.round(Math.exp(slider / 1e3 * Math.log(size2))));
 var sliderOf = (kept, size2) => Math.round((size2 > 1 ? Math.log(kept) / Math.log(size2) : 1) * 1e3);
 
+// src/network.js
+var FUNCTIONS = {
+  none: (x) => x,
+  relu: (x) => Math.max(0, x),
+  elu: (x) => x > 0 ? x : Math.expm1(x),
+  leaky_relu: (x) => x > 0 ? x : 0.01 * x,
+  tanh: Math.tanh,
+  sigmoid: (x) => 1 / (1 + Math.exp(-x)),
+  silu: (x) => x / (1 + Math.exp(-x))
+};
+var unpackAll2 = (packed) => Object.fromEntries(Object.entries(packed).map(([name, values]) => [name, Float64Array.from(unpack(values))]));
+var Network = class {
+  constructor(content) {
+    Object.assign(this, content);
+    this.layers = content.layers.map((layer) => ({ ...layer, weights: unpackAll2(layer.weights) }));
+    this.inputs = unpackAll2(content.inputs);
+    this.degree = unpack(content.degree);
+  }
+  /** The probabilities of all classes now, and with the edges of `cut` reduced. */
+  answer(target, cut, protocol) {
+    return { now: this.predict(target, [], protocol), then: this.predict(target, cut, protocol) };
+  }
+  /** The probabilities of all classes with some edges reduced, given by their places among the edges of the target. */
+  predict(target, cut, protocol) {
+    const size2 = target.inputs.length;
+    const isCut = new Uint8Array(target.size);
+    for (const edge of cut) isCut[edge] = 1;
+    const edges = { size: size2, isCut, source: target.source, destination: target.destination, degree: Array.from(target.inputs, (row2) => this.degree[row2]) };
+    const rows = (table) => {
+      if (!table) return null;
+      const width2 = table.length / this.rows;
+      const part = new Float64Array(size2 * width2);
+      target.inputs.forEach((row2, node) => part.set(table.subarray(row2 * width2, (row2 + 1) * width2), node * width2));
+      return part;
+    };
+    let [left, right, x] = [rows(this.inputs.left), rows(this.inputs.right), null];
+    this.layers.forEach((layer, number2) => {
+      if (number2 > 0) [left, right] = ["left", "right"].map((side) => project(layer.weights, side, x, size2));
+      x = output(layer, left, right, edges, protocol);
+      if (number2 < this.activations.length) x = x.map(FUNCTIONS[this.activations[number2]]);
+    });
+    const width = x.length / size2;
+    const logits = new Float64Array(width);
+    const nodes = this.pooling ? [...Array(size2).keys()] : [target.target];
+    for (const node of nodes) for (let channel = 0; channel < width; channel++) logits[channel] += x[node * width + channel] / (this.pooling === "mean" ? size2 : 1);
+    return softmax(this.binary ? [0, logits[0]] : Array.from(logits));
+  }
+};
+function project(weights, side, x, size2) {
+  const matrix = weights[side];
+  if (!matrix) return null;
+  const across = x.length / size2;
+  const width = matrix.length / across;
+  const bias = weights[`${side}_bias`];
+  const projected = new Float64Array(size2 * width);
+  for (let node = 0; node < size2; node++) {
+    for (let channel = 0; channel < width; channel++) {
+      let sum = bias ? bias[channel] : 0;
+      for (let place2 = 0; place2 < across; place2++) sum += matrix[channel * across + place2] * x[node * across + place2];
+      projected[node * width + channel] = sum;
+    }
+  }
+  return projected;
+}
+function output(layer, left, right, { size: size2, source, destination, isCut, degree }, protocol) {
+  const width = left.length / size2;
+  const heads = layer.heads;
+  const channels2 = width / heads;
+  const removed = protocol === "removal";
+  const used = Array.from(source.keys()).filter((edge) => (layer.loops || source[edge] !== destination[edge]) && !(removed && isCut[edge]));
+  const factors = factorsOf[layer.kind](layer, left, right, used, { size: size2, source, destination, isCut, degree }, protocol);
+  const sums = new Float64Array(size2 * width);
+  used.forEach((edge, place2) => {
+    for (let channel = 0; channel < width; channel++) {
+      sums[destination[edge] * width + channel] += factors[place2 * heads + Math.floor(channel / channels2)] * left[source[edge] * width + channel];
+    }
+  });
+  const wide = layer.joins ? width : channels2;
+  const result = new Float64Array(size2 * wide);
+  for (let node = 0; node < size2; node++) {
+    for (let channel = 0; channel < width; channel++) {
+      result[node * wide + (layer.joins ? channel : channel % channels2)] += sums[node * width + channel] / (layer.joins ? 1 : heads);
+    }
+    for (let channel = 0; channel < wide; channel++) {
+      if (layer.weights.bias) result[node * wide + channel] += layer.weights.bias[channel];
+      if (layer.kind === "sage" && right) result[node * wide + channel] += right[node * wide + channel];
+    }
+  }
+  return result;
+}
+var factorsOf = {
+  gat: attention,
+  gatv2: attention,
+  gcn({ loops }, left, right, used, { source, destination, isCut, degree }, protocol) {
+    const degrees = degree.map((count2) => count2 + (loops ? 1 : 0));
+    if (protocol === "removal") isCut.forEach((flag2, edge) => {
+      if (flag2 && source[edge] !== destination[edge]) degrees[destination[edge]] -= 1;
+    });
+    const scale = degrees.map((count2) => count2 > 0 ? count2 ** -0.5 : 0);
+    return used.map((edge) => isCut[edge] && protocol !== "coefficient" ? 0 : scale[source[edge]] * scale[destination[edge]]);
+  },
+  sage(layer, left, right, used, { size: size2, destination, isCut }, protocol) {
+    const counts = new Float64Array(size2);
+    for (const edge of used) counts[destination[edge]] += 1;
+    return used.map((edge) => isCut[edge] && protocol !== "coefficient" ? 0 : 1 / counts[destination[edge]]);
+  }
+};
+function attention(layer, left, right, used, { size: size2, source, destination, isCut }, protocol) {
+  const { heads, slope, weights } = layer;
+  const width = left.length / size2;
+  const channels2 = width / heads;
+  const leaky = (value) => value > 0 ? value : slope * value;
+  const dot = (vector, table, node, head) => {
+    let sum = 0;
+    for (let channel = 0; channel < channels2; channel++) sum += vector[head * channels2 + channel] * table[node * width + head * channels2 + channel];
+    return sum;
+  };
+  const score = layer.kind === "gat" ? (from, to, head) => leaky(dot(weights.source, left, from, head) + dot(weights.destination, left, to, head)) : (from, to, head) => {
+    let sum = 0;
+    for (let place2 = head * channels2; place2 < (head + 1) * channels2; place2++) sum += weights.score[place2] * leaky(left[from * width + place2] + right[to * width + place2]);
+    return sum;
+  };
+  const scores = new Float64Array(used.length * heads);
+  const highest2 = new Float64Array(size2 * heads).fill(-Infinity);
+  used.forEach((edge, place2) => {
+    for (let head = 0; head < heads; head++) {
+      const value = protocol === "coefficient" && isCut[edge] ? 0 : score(source[edge], destination[edge], head);
+      scores[place2 * heads + head] = value;
+      highest2[destination[edge] * heads + head] = Math.max(highest2[destination[edge] * heads + head], value);
+    }
+  });
+  const totals = new Float64Array(size2 * heads);
+  const each = (visit) => used.forEach((edge, place2) => {
+    for (let head = 0; head < heads; head++) visit(place2 * heads + head, destination[edge] * heads + head, edge);
+  });
+  each((place2, at2) => {
+    scores[place2] = Math.exp(scores[place2] - highest2[at2]);
+    totals[at2] += scores[place2];
+  });
+  each((place2, at2, edge) => {
+    scores[place2] = protocol === "weight" && isCut[edge] ? 0 : scores[place2] / totals[at2];
+  });
+  return scores;
+}
+function softmax(logits) {
+  const highest2 = Math.max(...logits);
+  const shares = logits.map((value) => Math.exp(value - highest2));
+  const total = shares.reduce((sum, share) => sum + share, 0);
+  return shares.map((share) => share / total);
+}
+
 // src/summary.js
 var TOTAL = "faithfulness";
 var TRUTH = "truth_auroc";
@@ -2652,7 +2804,8 @@ var unique = (values) => [...new Set(values)];
 // src/main.js
 function mount(root, document_, asked = "", changed = () => {
 }, link = null) {
-  const content = new Content(document_);
+  const network = document_.network ? new Network(document_.network) : null;
+  const content = new Content(network ? { ...document_, live: async (...about3) => network.answer(...about3) } : document_);
   const state = fromText(content, asked);
   let theme = state.theme ?? ambientTheme();
   const themeButton = h("button", {
@@ -2734,6 +2887,8 @@ var main_default = {
   }
 };
 export {
+  Content,
+  Network,
   main_default as default,
   mount
 };
