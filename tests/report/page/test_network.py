@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -106,17 +108,15 @@ def explained(name: str) -> Evaluation:
     return evaluate(net, data, [0, 2] if name in ("sum", "mean") else TARGETS, ["random"], protocols)
 
 
-def of_model(evaluation: Evaluation, position: int, edges: list[int], protocol: str) -> Tensor:
-    """The model's class probabilities of a target, by a pass over the whole graph with the edges reduced."""
+def of_model(evaluation: Evaluation, position: int, sets: list[list[int]], protocol: str) -> Tensor:
+    """The model's class probabilities of a target, by a pass over the whole graph for each set of reduced edges."""
     subject = evaluation.subject
     assert subject is not None
-    sets = Rows(torch.tensor([0, len(edges)]), torch.tensor(edges, dtype=torch.int64))
-    node = evaluation.targets[position : position + 1]
-    recorded = WholeReducer(subject).record()
-    output = recorded.reduce_sets(
-        node, torch.zeros(1, dtype=torch.int64), sets, resolve_protocol(protocol, subject.model)
-    )
-    return subject.head.logits(output).softmax(dim=-1)[0]
+    ptr = torch.tensor([len(edges) for edges in [[], *sets]]).cumsum(0)
+    rows = Rows(ptr, torch.tensor([edge for edges in sets for edge in edges], dtype=torch.int64))
+    node, owner = evaluation.targets[position : position + 1], torch.zeros(len(sets), dtype=torch.int64)
+    output = WholeReducer(subject).record().reduce_sets(node, owner, rows, resolve_protocol(protocol, subject.model))
+    return subject.head.logits(output).softmax(dim=-1)
 
 
 def sets_of_edges(evaluation: Evaluation, position: int) -> Iterator[list[int]]:
@@ -127,6 +127,7 @@ def sets_of_edges(evaluation: Evaluation, position: int) -> Iterator[list[int]]:
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
 def test_the_browser_computes_what_the_model_predicts(driver: Chrome) -> None:
     script = """
         const [source, content, questions, done] = arguments;
@@ -143,22 +144,19 @@ def test_the_browser_computes_what_the_model_predicts(driver: Chrome) -> None:
         content = json_ready(page_content(evaluation, has_network=True))
         assert content["withoutNetwork"] == "", name
         position_of = {int(target): position for position, target in enumerate(evaluation.targets.tolist())}
-        questions = [
-            (place, cut, protocol)
-            for place, target in enumerate(content["targets"])
-            for cut in sets_of_edges(evaluation, position_of[target["id"]])
-            for protocol in protocols
-        ]
-        answers = driver.execute_async_script(script, asset("explorer.js"), content, questions)
-        assert not isinstance(answers, str), answers
-        for (place, cut, protocol), answer in zip(questions, answers, strict=True):
-            position = position_of[content["targets"][place]["id"]]
-            begin = int(evaluation.pairs.ptr[position])
-            edges = evaluation.pairs.edges[[begin + edge for edge in cut]].tolist()
-            for key, reduced in (("now", []), ("then", edges)):
-                expected = of_model(evaluation, position, reduced, protocol)
-                torch.testing.assert_close(torch.tensor(answer[key]).double(), expected, atol=1e-6, rtol=0, msg=name)
-            compared += 1
+        for place, target in enumerate(content["targets"]):
+            position = position_of[target["id"]]
+            begin, sets = int(evaluation.pairs.ptr[position]), list(sets_of_edges(evaluation, position))
+            edges = [[int(evaluation.pairs.edges[begin + edge]) for edge in cut] for cut in sets]
+            for protocol in protocols:
+                questions = [(place, cut, protocol) for cut in sets]
+                answers = driver.execute_async_script(script, asset("explorer.js"), content, questions)
+                assert not isinstance(answers, str), answers
+                expected = of_model(evaluation, position, edges, protocol)
+                for key, shares in (("now", expected[:1].expand_as(expected)), ("then", expected)):
+                    computed = torch.tensor([answer[key] for answer in answers], dtype=torch.float64)
+                    torch.testing.assert_close(computed, shares, atol=1e-6, rtol=0, msg=name)
+                compared += len(sets)
     assert compared > 400
 
 
@@ -169,22 +167,24 @@ def test_several_deleted_edges_are_deleted_from_the_graph() -> None:
 
     data, net = random_graph(), randomize(GAT(CHANNELS, 3, heads=2), seed=1, scale=0.6).eval()
     evaluation = evaluate(net, data, TARGETS, ["random"], ["removal"])
-    network, pairs = PageNetwork.of(evaluation), evaluation.pairs
+    network, pairs, parts = PageNetwork.of(evaluation), evaluation.pairs, []
     for position, target in enumerate(TARGETS):
         edges = pairs.edges[int(pairs.ptr[position]) : int(pairs.ptr[position + 1])].numpy()
         part = DrawnPart.of(pairs.graph, edges, torch.zeros(len(edges)).bool().numpy(), target)
         assert network.add(position, part) is not None
+        parts.append(part)
+    for position, (target, part) in enumerate(zip(TARGETS, parts, strict=True)):
         proper = (part.source != part.destination).nonzero()[0][:4]
-        deleted = pairs.graph.edge_index[:, edges[proper]].T.tolist()
+        deleted = pairs.graph.edge_index[:, part.edges[proper]].T.tolist()
         is_left = torch.tensor([ends not in deleted for ends in data.edge_index.T.tolist()])
         with torch.no_grad():
             expected = net.double()(data.x.double(), data.edge_index[:, is_left])[target].softmax(-1)
         net.float()
-        inputs = {side: network.inputs(side) for side in ("left", "right")}
-        shares = network.predict(inputs, position, proper, "removal")
+        shares = network.predict(position, proper, "removal")
         torch.testing.assert_close(torch.from_numpy(shares), expected, atol=1e-6, rtol=0)
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("net", "reason"),
     [
@@ -218,6 +218,28 @@ def test_targets_beyond_the_page_have_no_inputs(monkeypatch: pytest.MonkeyPatch)
     )  # a neighbourhood that is not whole cannot be computed
     assert few["network"] is None
     assert "too large" in few["withoutNetwork"]
+
+
+@pytest.mark.parametrize("name", ["GAT", "GATv2", "SAGE"])
+def test_the_class_after_a_reduction_is_known_where_the_evaluation_has_no_probabilities(name: str) -> None:
+    evaluation = explained(name)
+    assert all(reduction.probability is None for reduction in evaluation.reductions.values())
+    changes = 0
+    for target in page_content(evaluation, has_network=True)["targets"]:
+        position = evaluation.targets.tolist().index(target["id"])
+        begin, end = evaluation.pairs.ptr[position : position + 2].tolist()
+        for protocol, effect in target["effects"].items():
+            edges = evaluation.pairs.edges[begin:end].tolist()
+            shares = of_model(evaluation, position, [[edge] for edge in edges], protocol)
+            changes += int(evaluation.reductions[protocol].changed[begin:end].sum())
+            assert unpacked(effect["after"]).tolist() == shares.argmax(dim=1).tolist()
+            assert unpacked(effect["confidence"]) == pytest.approx(shares.amax(dim=1).numpy(), abs=1e-6)
+    assert changes > 0
+
+
+def unpacked(packed: dict[str, str]) -> Any:
+    ((kind, text),) = packed.items()
+    return np.frombuffer(base64.b64decode(text), {"u2": "<u2", "f4": "<f4"}[kind])
 
 
 def test_a_page_without_a_network_or_with_a_server_carries_none() -> None:

@@ -136,6 +136,11 @@ def page_content(
             network, why_not = None, str(error)
             for target in targets:
                 target.pop("inputs", None)
+    if network is not None:
+        for position, target in zip(order.tolist(), targets, strict=True):
+            for protocol, effect in target["effects"].items():
+                if "inputs" in target and "after" not in effect:
+                    effect.update(network.after(evaluation, position, protocol))
     looks = method_looks(evaluation.pair_scores)
     measured = evaluation if measured is None else measured
     return {

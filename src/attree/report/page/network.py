@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -235,11 +236,34 @@ class PageNetwork:
         values = self.layers[0].project(self.features[self.nodes], side)
         return None if values is None else values.astype(np.float32).astype(np.float64)
 
-    def predict(self, inputs: Mapping[str, Floats | None], position: int, cut: Ints, protocol: str) -> Floats:
+    @cached_property
+    def tables(self) -> dict[str, Floats]:
+        """The inputs of all nodes on the page, `left` and `right`; to be read when all targets are added."""
+        tables = {side: self.inputs(side) for side in ("left", "right")}
+        return {side: table for side, table in tables.items() if table is not None}
+
+    def after(self, evaluation: Evaluation, position: int, protocol: str) -> dict[str, Any]:
+        """Return the predicted class and its probability after the reduction of each edge around a target.
+
+        Args:
+            evaluation: The evaluation, whose effects are known.
+            position: Position of the target in the evaluation.
+            protocol: How edges are reduced.
+        """
+        assert evaluation.predictions is not None
+        begin, end = evaluation.pairs.ptr[position : position + 2].tolist()
+        reduction, shares = evaluation.reductions[protocol], evaluation.predictions[position]
+        classes = np.full(end - begin, int(shares.argmax()))
+        confidence = float(shares.max()) - reduction.delta_pc[begin:end].cpu().double().numpy()
+        for edge in reduction.changed[begin:end].cpu().nonzero().view(-1).tolist():
+            after = self.predict(position, np.array([edge]), protocol)
+            classes[edge], confidence[edge] = after.argmax(), after.max()
+        return {"after": packed(classes, "u2"), "confidence": packed(confidence, "f4")}
+
+    def predict(self, position: int, cut: Ints, protocol: str) -> Floats:
         """Return the class probabilities of a target with some edges reduced.
 
         Args:
-            inputs: The inputs of all nodes on the page, `left` and `right`.
             position: Position of the target in the evaluation.
             cut: Positions of the reduced edges among those of the target.
             protocol: How they are reduced.
@@ -248,7 +272,7 @@ class PageNetwork:
         rows, is_cut = self.node_rows[part.nodes], np.zeros(len(part.edges), dtype=bool)
         is_cut[cut] = True
         edges = EdgesOfTarget(part.source, part.destination, is_cut, self.degree[part.nodes])
-        left, right = (None if table is None else table[rows] for table in (inputs["left"], inputs["right"]))
+        left, right = (self.tables[side][rows] if side in self.tables else None for side in ("left", "right"))
         x = np.empty(0)
         for number, layer in enumerate(self.layers):
             if number > 0:
@@ -272,11 +296,15 @@ class PageNetwork:
         """
         if evaluation.predictions is None or not self.parts:
             raise NoPageNetworkError("The neighbourhoods are too large for the page.")
-        pairs, inputs, generator = evaluation.pairs, {side: self.inputs(side) for side in ("left", "right")}, _draws()
-        nothing, largest = np.empty(0, dtype=np.int64), 0.0
+        pairs, generator, nothing, largest = (
+            evaluation.pairs,
+            np.random.default_rng(0),
+            np.empty(0, dtype=np.int64),
+            0.0,
+        )
         before: dict[int, Floats] = {}
         for position in self.parts:
-            before[position] = self.predict(inputs, position, nothing, "removal")
+            before[position] = self.predict(position, nothing, "removal")
             largest = max(largest, _largest(before[position] - evaluation.predictions[position].cpu().numpy()))
         assert evaluation.subject is not None
         recorded = CopiesReducer(evaluation.subject).record()
@@ -285,7 +313,7 @@ class PageNetwork:
             for number, (position, part) in enumerate(self.parts.items()):
                 size, begin = len(part.edges), int(pairs.ptr[position])
                 for edge in generator.choice(size, min(size, 3), replace=False):
-                    share = before[position] - self.predict(inputs, position, np.array([edge]), protocol)
+                    share = before[position] - self.predict(position, np.array([edge]), protocol)
                     drop = float(reduction.delta_pc[begin + int(edge)])
                     largest = max(largest, abs(float(share[before[position].argmax()]) - drop))
                 if number < CHECKED_SETS and size > 1:
@@ -293,7 +321,7 @@ class PageNetwork:
                         cut = np.sort(generator.choice(size, min(size, count), replace=False))
                         owner.append(position)
                         sets.append(torch.from_numpy(part.edges[cut].astype(np.int64)))
-                        answers.append(self.predict(inputs, position, cut, protocol))
+                        answers.append(self.predict(position, cut, protocol))
             largest = max(largest, _difference_of_sets(evaluation, recorded, protocol, owner, sets, answers))
         if not largest <= TOLERANCE:  # NaN is no equality
             raise NoPageNetworkError(
@@ -308,13 +336,12 @@ class PageNetwork:
             weights = {name: packed(values, "f4") for name, values in layer.weights.items() if name not in projections}
             shape = {"kind": layer.kind, "heads": layer.heads, "slope": layer.slope, "joins": layer.joins}
             layers.append({**shape, "loops": layer.has_loops, "weights": weights})
-        tables = {side: self.inputs(side) for side in ("left", "right")}
         return {
             "layers": layers,
             "activations": self.activations,
             "pooling": self.pooling,
             "binary": self.is_binary,
-            "inputs": {side: packed(table, "f4") for side, table in tables.items() if table is not None},
+            "inputs": {side: packed(table, "f4") for side, table in self.tables.items()},
             "degree": packed(self.degree[self.nodes], "i4"),
             "rows": len(self.nodes),
         }
@@ -460,10 +487,6 @@ def _difference_of_sets(
 
 def _largest(differences: Floats) -> float:
     return float(np.abs(differences).max(initial=0.0))
-
-
-def _draws() -> np.random.Generator:
-    return np.random.default_rng(0)
 
 
 def _sums(values: Floats, index: Ints, size: int) -> Floats:

@@ -475,7 +475,7 @@ var WORDS = {
   interval: ["intervals", "95 % intervals: with other targets of the same kind the number would mostly fall within. Two methods whose intervals overlap widely may be equally good."],
   undefined: ["undefined", "The statistic does not exist here: no prediction changed, or all scores are equal. It is not zero."],
   tree: ["computation tree", "Everything the network computes for the target: the target on top, below it what it attended to in the last layer, and so on down to the inputs. The same node may occur many times. The attention along a path multiplies; GAtt of an edge is the sum over its occurrences."],
-  whatif: ["What if?", "What the network predicts when edges are reduced. One edge at a time is known exactly, also without the network; several at once need the network itself (attree serve)."]
+  whatif: ["What if?", "What the network predicts when edges are reduced. The effect of each single edge was measured. For several edges at once the network runs again: in this page, if it holds the weights of a small network, else with attree serve."]
 };
 function term(word, extra = []) {
   const [name, meaning] = WORDS[word];
