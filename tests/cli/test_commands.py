@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from attree import attribution, defaults, faithfulness, load_run
+from attree import __version__, attribution, defaults, faithfulness, load_run
 from attree.cli import arguments, main
-from attree.cli.arguments import word_list
-from attree.cli.commands import COMMANDS
+from attree.cli.arguments import with_resumed, word_list
+from attree.cli.commands import COMMANDS, loading
 from attree.cli.internals import actions_of
-from attree.cli.lightning_cli import with_resumed
 from attree.errors import MissingDataError
 from helpers.cli import refusal
 
@@ -67,7 +67,7 @@ def test_a_list_is_written_alike_everywhere(text: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["explain"], "Expected `run` to be given: see attree explain --help."),
+        (["explain"], "Expected `run` to be given. Try: attree explain logs/infection/version_0 --targets random:20"),
         (["explain", "x", "--method", "gatt"], "There is no argument `--method`. Did you mean `--methods`?"),
         (["explain", "x", "--figures=-1"], "Expected argument `figures` to be an integer >= 0, but got '-1'."),
         (["explain", "x", "--part_rows", "0"], "Expected argument `part_rows` to be an integer >= 1, but got '0'."),
@@ -80,6 +80,7 @@ def test_a_list_is_written_alike_everywhere(text: str) -> None:
         ),
         (["sweep", "x", "y"], "Expected nothing after the arguments of attree sweep, but got 'y'."),
         (["paper", "all", "--profile", "slow"], "Expected argument `profile` to be quick or full, but got 'slow'."),
+        (["explain", "x"], "Expected x to be a run of `attree fit` or its checkpoint, but x/checkpoints/last.ckpt is"),
         (["configs", "infectoin"], "but got 'infectoin'. Did you mean `infection`?"),
         (["completion", "fish"], "Expected argument `SHELL` to be bash or zsh, but got 'fish'."),
     ],
@@ -105,8 +106,12 @@ def test_attree_alone_says_what_to_type(capsys: pytest.CaptureFixture[str]) -> N
     ("arguments", "said"),
     [
         (["paper", "faithfulnes"], "Did you mean `faithfulness`?"),
-        (["fit"], "Try: attree fit --config infection"),
-        (["fit", "--resume", "logs"], "`resume` to be the folder of a run with config.yaml and checkpoints/last.ckpt"),
+        (["paper", "tabel", "1"], "Did you mean `table1`?"),
+        (["fit"], "Try: attree fit --config infection (`attree configs` lists the configs)."),
+        (["test"], "Try: attree test --config infection --ckpt_path logs/infection/version_0/checkpoints/last.ckpt ("),
+        (["fit", "--config", "infectoin"], "but got 'infectoin', which does not exist. Did you mean `infection`?"),
+        (["fit", "--resume", "logs"], "Expected logs to be a run of `attree fit` or its checkpoint, but logs/check"),
+        (["fit", "--resume"], "Expected argument `resume` to be a run, such as logs/infection/version_0, but got ''."),
         (["test", "--resume", "logs"], "`resume` to be given once, to `attree fit`"),
     ],
 )
@@ -129,3 +134,52 @@ def test_resume_is_the_config_and_the_checkpoint_of_a_run(tmp_path: Path) -> Non
 def test_a_folder_of_runs_names_them(trained: Path) -> None:
     with pytest.raises(MissingDataError, match=r"It holds the runs .*infection/version_0: name one of them"):
         load_run(trained / "infection")
+
+
+@pytest.mark.parametrize("typed", [["explain"], ["serve"], ["fit", "--resume"]])
+@pytest.mark.parametrize("folder", ["logs", "logs/infection"])
+def test_a_folder_of_runs_offers_the_newest(
+    typed: list[str], folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for version in (0, 1):
+        checkpoint = tmp_path / f"logs/infection/version_{version}/checkpoints/last.ckpt"
+        checkpoint.parent.mkdir(parents=True)
+        checkpoint.touch()
+        os.utime(checkpoint, (version, version))
+    line = refusal([*typed, folder], capsys)
+    assert f"Try: attree {' '.join(typed)} logs/infection/version_1 (also there: logs/infection/version_0)" in line
+
+
+def test_a_missing_run_is_answered_with_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "logs/mine/version_3/checkpoints").mkdir(parents=True)
+    (tmp_path / "logs/mine/version_3/checkpoints/last.ckpt").touch()
+    assert refusal(["serve"], capsys).endswith("Try: attree serve logs/mine/version_3")
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [("--methods=gat", "but got 'gat'. Did you mean `gatt`?"), ("--protocols=removl", "Did you mean `removal`?")],
+)
+def test_misspelt_names_are_refused_before_anything_is_loaded(
+    option: str, said: str, trained: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attree.cli.commands.import_module", None)
+    for command in ("explain", "serve"):
+        assert said in refusal([command, str(trained / "infection" / "version_0"), option], capsys)
+
+
+def test_a_terminal_says_at_once_that_pytorch_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    with loading():
+        assert capsys.readouterr().err == f"attree {__version__}: loading PyTorch ..."
+    assert capsys.readouterr().err == "\r\033[K"  # the line is gone
+
+
+def test_a_number_of_the_paper_is_one_name() -> None:
+    assert PARSERS["paper"]().parse_args(["Table", "1", "--jobs=2"]).name == "Table 1"

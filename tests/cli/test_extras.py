@@ -5,12 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from attree.cli import main
-from helpers.cli import refusal
+from helpers.cli import empty_run, refusal
 from helpers.time_limit import SECONDS
 
 WITHOUT = "import sys; sys.modules.update(dict.fromkeys(['optuna', 'pyarrow', 'fcntl'])); "
@@ -25,8 +26,16 @@ WITHOUT = "import sys; sys.modules.update(dict.fromkeys(['optuna', 'pyarrow', 'f
     ],
 )
 def test_a_missing_package_is_named_with_the_command_that_installs_it(
-    arguments: list[str], package: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    package: str,
+    extra: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    empty_run(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
     def without(name: str) -> ModuleType:
         raise ModuleNotFoundError(f"No module named {package!r}", name=package)
 
@@ -59,8 +68,9 @@ def test_evaluating_explaining_and_fitting_need_none_of_them(code: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("command", "extra"), [("sweep networks", "sweep"), ("explain logs/run", "parquet")])
-def test_the_sentence_is_that_of_a_real_process(command: str, extra: str) -> None:
+def test_the_sentence_is_that_of_a_real_process(command: str, extra: str, tmp_path: Path) -> None:
+    empty_run(tmp_path)
     code = f"{WITHOUT} from attree.cli import main; main({command.split()!r})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.strip().endswith(f"pip install 'attree[{extra}]'")

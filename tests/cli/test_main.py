@@ -11,6 +11,7 @@ import pytest
 from attree import __version__
 from attree.cli import main
 from attree.cli.commands import COMMANDS
+from helpers.cli import empty_run
 from helpers.time_limit import SECONDS
 
 
@@ -81,6 +82,8 @@ def test_help_of_fit_begins_with_what_is_attrees(capsys: pytest.CaptureFixture[s
     assert "--trainer.max_epochs" in text
     flowing = " ".join(text.split())
     assert "Number of epochs between two evaluations; 0 evaluates only after the last epoch." in flowing
+    assert "known subclasses" not in flowing
+    assert "MaskedTensor" not in flowing
 
 
 def test_help_of_a_class_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,13 +94,13 @@ def test_help_of_a_class_by_its_name(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_ctrl_c_while_a_command_is_imported_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(name: str) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("attree.cli.commands.import_module", interrupted)
     with pytest.raises(SystemExit) as stop:
-        main(["explain", "run"])
+        main(["explain", str(empty_run(tmp_path))])
     assert stop.value.code == 130
     assert capsys.readouterr().err == "attree: stopped by Ctrl-C.\n"

@@ -41,6 +41,15 @@ def fit(folder: Path, *arguments: str) -> Path:
     return sorted((folder / "infection").glob("version_*"))[-1]
 
 
+def empty_run(folder: Path) -> Path:
+    """Make what looks like a run until it is read, for commands that must get that far; returns its folder."""
+    run_folder = folder / "logs" / "run"
+    (run_folder / "checkpoints").mkdir(parents=True)
+    for file in ("config.yaml", "checkpoints/last.ckpt"):
+        (run_folder / file).touch()
+    return run_folder
+
+
 def command(*given: str, **more: Any) -> int:
     """Run a command of `attree` in this process, and return its exit status.
 

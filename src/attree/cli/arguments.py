@@ -1,15 +1,16 @@
-"""The parsers of explain, serve, sweep, paper, configs and completion.
+"""The parsers of explain, serve, sweep, paper, configs and completion, and the checks of what was typed.
 
-This module imports neither PyTorch nor Lightning, so that help appears at once. Errors are one sentence. Lists are
-written `a,b` or `[a,b]`, as in `attree fit`.
+This module imports neither PyTorch nor Lightning, so that help and refusals appear at once. Errors are one sentence.
+Lists are written `a,b` or `[a,b]`, as in `attree fit`.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,7 +18,9 @@ from attree.cli.failure import fail
 from attree.defaults import ALL_METHODS, ALL_PROTOCOLS, AUTHORS, CHEAP_METHODS, NUM_TARGETS
 from attree.defaults import METHODS as DEFAULT_METHODS
 from attree.defaults import PROTOCOLS as DEFAULT_PROTOCOLS
-from attree.errors import did_you_mean
+from attree.errors import ArgumentError, did_you_mean, expect, expect_name_among
+from attree.io.config_files import config_hint, find_config
+from attree.io.run_paths import find_run, runs_inside
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -38,6 +41,7 @@ class CommandParser(argparse.ArgumentParser):
             allow_abbrev=False,
         )
         self._options: list[str] = []
+        self._example = epilog.partition("\n")[0].partition(":")[2].strip()
 
     def add_argument(self, *names: str, **settings: Any) -> argparse.Action:
         """Add an argument. A help text is required."""
@@ -63,7 +67,7 @@ class CommandParser(argparse.ArgumentParser):
         if match := re.match(r"unrecognized arguments: (.*)", message):
             return f"Expected nothing after the arguments of {self.prog}, but got {match[1]!r}."
         if match := re.match(r"the following arguments are required: (.*)", message):
-            return f"Expected `{match[1].replace(', ', '` and `')}` to be given: see {self.prog} --help."
+            return f"Expected `{match[1].replace(', ', '` and `')}` to be given. Try: {self._suggestion()}"
         if match := re.match(r"argument (\S+): invalid choice: (.*?) \(choose from (.*)\)", message):
             choices = match[3].replace("'", "").replace(", ", " or ")
             return f"Expected argument `{_without_dashes(match[1])}` to be {choices}, but got {match[2]}."
@@ -72,6 +76,22 @@ class CommandParser(argparse.ArgumentParser):
         if match := re.match(r"argument (\S+): expected one argument", message):
             return f"Expected argument `{_without_dashes(match[1])}` to have a value, but got none."
         return message
+
+    def _suggestion(self) -> str:
+        """Return a command to type: the help's first example, with the newest run in `logs` if it takes a run."""
+        runs = runs_inside(Path("logs")) if EXAMPLE_RUN in self._example else []
+        return self._example.replace(EXAMPLE_RUN, str(runs[0])) if runs else self._example
+
+
+class _JoinWords(argparse.Action):
+    """Stores several words as one text."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        setattr(namespace, self.dest, " ".join(values))
+
+
+EXAMPLE_RUN = "logs/infection/version_0"
+"""The run in the examples of the help."""
 
 
 def _without_dashes(names: str) -> str:
@@ -113,6 +133,64 @@ def integer(at_least: int) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def with_resumed(arguments: list[str]) -> list[str]:
+    """Return the arguments with `--resume RUN` as the config and the checkpoint of that run.
+
+    The config comes first, so that other arguments change it, as when a run gets more epochs.
+
+    >>> with_resumed(["fit", "--trainer.max_epochs", "9"])
+    ['fit', '--trainer.max_epochs', '9']
+    """
+    places = [place for place, argument in enumerate(arguments) if argument.partition("=")[0] == "--resume"]
+    if not places:
+        return arguments
+    command, place = arguments[0], places[0]
+    expect(command == "fit" and len(places) == 1, "resume", "given once, to `attree fit`", " ".join(arguments))
+    _, is_joined, joined = arguments[place].partition("=")
+    value = joined if is_joined else next(iter(arguments[place + 1 :]), "")
+    expect(value != "", "resume", f"a run, such as {EXAMPLE_RUN}", value)
+    paths = find_run(Path(value), "attree fit --resume")
+    others = arguments[1:place] + arguments[place + (1 if is_joined else 2) :]
+    return [command, "--config", str(paths.config), "--ckpt_path", str(paths.checkpoint), *others]
+
+
+def check_training(typed: list[str], arguments: Mapping[str, Any]) -> None:
+    """Refuse a fit, validation, test or prediction of nothing, of a config or of a run that does not exist."""
+    options = {argument.partition("=")[0] for argument in typed if argument.startswith("-")}
+    if not options:
+        trained = "" if typed[0] == "fit" else " --ckpt_path logs/infection/version_0/checkpoints/last.ckpt"
+        raise ArgumentError(
+            f"Expected a config, or data and model. Try: attree {typed[0]} --config infection{trained} "
+            "(`attree configs` lists the configs)."
+        )
+    with_resumed(typed)
+    for value in _values_of(typed, ("--config", "-c")):
+        path = find_config(value)
+        is_path = value != "" and "\n" not in value and "\0" not in value and ":" not in value
+        if is_path and not os.path.exists(path):
+            raise ArgumentError(
+                "Expected argument `config` to be a YAML file or a name that `attree configs` lists, but got "
+                f"{value!r}, which does not exist.{config_hint(value)}"
+            )
+
+
+def _values_of(typed: Sequence[str], options: tuple[str, ...]) -> Iterator[str]:
+    """Yield the typed values of an option, written `--option value` or `--option=value`."""
+    for argument, following in zip(typed, [*typed[1:], ""], strict=True):
+        option, is_joined, value = argument.partition("=")
+        if option in options:
+            yield value if is_joined else following
+
+
+def check_run(typed: list[str], arguments: Mapping[str, Any]) -> None:
+    """Refuse a run that does not exist, and methods and protocols that do not."""
+    find_run(arguments["run"], f"attree {typed[0]}")
+    for name in arguments["methods"] or ():
+        expect_name_among(name, "methods", ALL_METHODS)
+    for name in () if arguments["protocols"] == ["none"] else arguments["protocols"]:
+        expect_name_among(name, "protocols", [*ALL_PROTOCOLS, AUTHORS])
 
 
 _DEFAULT_METHODS = (
@@ -383,7 +461,13 @@ libraries have changed.""",
              attree paper faithfulness --datasets cora,citeseer --seeds 1
              attree paper all --profile quick""",
     )
-    parser.add_argument("name", metavar="NAME", help="a table or figure, `all`, or `list` to see their names")
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        nargs="+",
+        action=_JoinWords,
+        help="a table or figure by its name or number (table 1), `all`, or `list` to see their names",
+    )
     parser.add_argument(
         "--profile", choices=("quick", "full"), default="full", help="quick: one seed, smaller versions (default: full)"
     )

@@ -12,8 +12,8 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -23,6 +23,8 @@ from typing import Any, NoReturn
 from attree import __version__
 from attree.cli.arguments import (
     CommandParser,
+    check_run,
+    check_training,
     completion_parser,
     configs_parser,
     convert_parser,
@@ -46,11 +48,13 @@ class Command:
         function: The function to call, as `module:name`.
         parser: Returns the command's parser; the parsed arguments are passed to the function. None for LightningCLI's
             commands: their function gets the unparsed arguments.
+        check: Refuses wrong arguments before the function is imported; gets the typed and the parsed arguments.
     """
 
     summary: str
     function: str
     parser: Callable[[], CommandParser] | None = None
+    check: Callable[[list[str], Mapping[str, Any]], None] | None = None
 
     def run(self, typed: list[str], **more: Any) -> int:
         """Run the command and return its exit status.
@@ -60,9 +64,12 @@ class Command:
             **more: Further arguments of the function that have no option on the command line.
         """
         arguments = None if self.parser is None else vars(self.parser().parse_args(typed[1:]))
+        if self.check is not None and typed[0] in COMMANDS:
+            self.check(typed, arguments or {})
         module, _, name = self.function.partition(":")
         try:
-            function = getattr(import_module(module), name)
+            with loading():
+                function = getattr(import_module(module), name)
         except ModuleNotFoundError as error:
             package = (error.name or "").partition(".")[0]
             if package not in EXTRAS:
@@ -73,25 +80,40 @@ class Command:
         return int(function(typed, **more) if arguments is None else function(**arguments, **more))
 
 
+@contextmanager
+def loading() -> Iterator[None]:
+    """Show on a terminal that PyTorch and Lightning are imported, which takes seconds. The line disappears after it."""
+    is_shown = sys.stderr.isatty()
+    if is_shown:
+        print(f"attree {__version__}: loading PyTorch ...", end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if is_shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
 EXTRAS = {"optuna": "sweep", "pyarrow": "parquet", "duckdb": "disk"}
 """Packages that only some commands need, each with the extra of attree that installs it."""
 
 _FIT = "attree.cli.lightning_cli:run"
 
 COMMANDS = {
-    "fit": Command("train a network, and follow how well its attention explains it", _FIT),
-    "validate": Command("measure a trained network on the validation data", _FIT),
-    "test": Command("measure a trained network on the test data", _FIT),
-    "predict": Command("write a trained network's class probabilities to a file", _FIT),
+    "fit": Command("train a network, and follow how well its attention explains it", _FIT, check=check_training),
+    "validate": Command("measure a trained network on the validation data", _FIT, check=check_training),
+    "test": Command("measure a trained network on the test data", _FIT, check=check_training),
+    "predict": Command("write a trained network's class probabilities to a file", _FIT, check=check_training),
     "explain": Command(
         "write the explanations of a finished run: scores, figures, a page",
         "attree.explain_run.command:explain_run",
         explain_parser,
+        check_run,
     ),
     "serve": Command(
         "open a finished run's page with its live model: remove edges and see the new prediction",
         "attree.serve.page_server:serve",
         serve_parser,
+        check_run,
     ),
     "convert": Command(
         "write a dataset as a folder that is read from disk, for graphs larger than memory",

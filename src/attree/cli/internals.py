@@ -7,6 +7,7 @@ fails and names it.
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -87,7 +88,7 @@ def grouped_actions(parser: argparse.ArgumentParser, titles: dict[str, str]) -> 
     before = parser._action_groups
     titled = {title: argparse._ArgumentGroup(parser, title) for title in titles.values()}
     for action in [action for group in before for action in group._group_actions]:
-        if isinstance(action, ActionLink):
+        if isinstance(action, ActionLink) or "subclass of Tensor" in (action.help or ""):  # nobody types a tensor
             continue
         stores = action.dest != argparse.SUPPRESS or not action.option_strings
         first = (action.dest if stores else action.option_strings[0].removeprefix("--")).partition(".")[0]
@@ -106,7 +107,8 @@ class HelpFormatterMixin:
 
     def _get_help_string(self, action: argparse.Action) -> str:
         inherited: str = super()._get_help_string(action)  # type: ignore[misc]
-        return self.texts.get(action.dest) or inherited
+        # The known subclasses of a type, such as all tensor classes of PyTorch, say nothing to a user.
+        return self.texts.get(action.dest) or re.sub(r", known subclasses: [\w., ]*", "", inherited)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n".join(indent + line for line in text.splitlines())

@@ -19,6 +19,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from attree.callbacks import EpochProgress, ExplainCallback, LastCheckpoint
+from attree.cli.arguments import with_resumed
 from attree.cli.failure import raised_on_purpose, user_message
 from attree.cli.internals import HookedCLI
 from attree.cli.parser import AttreeParser
@@ -261,30 +262,6 @@ def silence_warnings() -> None:
     for name in ("lightning.pytorch.utilities.rank_zero", "lightning.pytorch", "lightning.fabric.utilities.seed"):
         logging.getLogger(name).addFilter(is_wanted)
     warnings.filterwarnings("ignore", message=r".*isinstance\(treespec, LeafSpec\).*")
-
-
-def with_resumed(arguments: list[str]) -> list[str]:
-    """Return the arguments with `--resume RUN` as the config and the checkpoint of that run.
-
-    The config comes first, so that other arguments change it, as when a run gets more epochs.
-
-    >>> with_resumed(["fit", "--trainer.max_epochs", "9"])
-    ['fit', '--trainer.max_epochs', '9']
-    """
-    places = [place for place, argument in enumerate(arguments) if argument.partition("=")[0] == "--resume"]
-    if not places:
-        return arguments
-    command, place = arguments[0], places[0]
-    expect(command == "fit" and len(places) == 1, "resume", "given once, to `attree fit`", " ".join(arguments))
-    _, is_joined, joined = arguments[place].partition("=")
-    value = joined if is_joined else next(iter(arguments[place + 1 :]), "")
-    folder = Path(value)
-    for file in (folder / "config.yaml", folder / "checkpoints" / "last.ckpt"):
-        expected = "the folder of a run with config.yaml and checkpoints/last.ckpt, such as logs/infection/version_0"
-        expect(file.is_file(), "resume", expected, value)
-    others = arguments[1:place] + arguments[place + (1 if is_joined else 2) :]
-    checkpoint = folder / "checkpoints" / "last.ckpt"
-    return [command, "--config", str(folder / "config.yaml"), "--ckpt_path", str(checkpoint), *others]
 
 
 def run(arguments: list[str]) -> int:

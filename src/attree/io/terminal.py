@@ -33,8 +33,14 @@ def plain_console(**options: Any) -> Console:
 
 
 def linked(path: Path) -> Text:
-    """Return a path as a link, for terminals that support links."""
-    return Text(str(path), style=Style(link=path.resolve().as_uri()))
+    """Return a path as a link, for terminals that support links; inside the working directory without its path."""
+    return Text(str(_short(path)), style=Style(link=path.resolve().as_uri()))
+
+
+def _short(path: Path) -> Path:
+    """Return a path relative to the working directory, if it is inside."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_absolute() and path != here and path.is_relative_to(here) else path
 
 
 def next_command(*words: str | Path) -> str:
@@ -43,7 +49,7 @@ def next_command(*words: str | Path) -> str:
     >>> next_command("attree", "serve", "my runs/a")
     "Next: attree serve 'my runs/a'"
     """
-    return f"Next: {shlex.join(map(str, words))}"
+    return f"Next: {shlex.join(str(_short(word) if isinstance(word, Path) else word) for word in words)}"
 
 
 def print_whole(console: Console, table: Table, narrowest: int = 40) -> None:

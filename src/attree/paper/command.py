@@ -207,7 +207,7 @@ def paper(
         names = ", ".join(CONTENTS)
         raise ArgumentError(
             f"Expected argument `NAME` to be list, all or one of {names}, but got {name!r}."
-            f"{did_you_mean(name, CONTENTS)}"
+            f"{did_you_mean(name, [*CONTENTS, *PRINTED])}"
         )
     # Imported here, so that the list and errors do not wait for PyTorch.
     from attree.data.dataset_module import data_folder

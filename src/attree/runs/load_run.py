@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +13,9 @@ import torch
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from torch import nn
 
-from attree.errors import ArgumentError, MissingDataError, expect
+from attree.errors import ArgumentError, expect
 from attree.io.files import zip_damage
+from attree.io.run_paths import find_run, run_of
 from attree.io.yaml_files import read_yaml
 from attree.runs.classes import LINKS, build_run
 
@@ -42,11 +42,6 @@ def read_checkpoint(path: str | Path, needed: tuple[str, ...] = NEEDED) -> dict[
     if missing:
         _refuse(path, "a checkpoint of Lightning", f"which has no `{missing[0]}`")
     return dict(content)
-
-
-def run_of(checkpoint: Path) -> Path | None:
-    """Return the run directory of a checkpoint; None if the checkpoint is not in one."""
-    return checkpoint.resolve().parent.parent if checkpoint.parent.name == "checkpoints" else None
 
 
 def mismatch(error: Exception, path: str) -> ArgumentError:
@@ -222,17 +217,7 @@ def load_run(path: str | Path, allow: Sequence[str] = ()) -> FinishedRun:
     is_list = isinstance(allow, Sequence) and not isinstance(allow, str)
     are_names = is_list and all(isinstance(name, str) for name in allow)
     expect(are_names, "allow", 'import paths of classes, as ["mypkg.MyModule"]', allow)
-    path = Path(path)
-    checkpoint = path if os.path.isfile(path) else path / "checkpoints" / "last.ckpt"
-    # `os.path.isfile` is False for what cannot be a path (too long, a loop of links), where `Path` raises.
-    folder = (run_of(checkpoint) if os.path.isfile(checkpoint) else None) or path
-    config_file = folder / "config.yaml"
-    for file in (checkpoint, config_file):
-        if not os.path.isfile(file):
-            raise MissingDataError(
-                f"Expected {path} to be a run of `attree fit` or its checkpoint, but {file} is not a file."
-                f"{_runs_inside(path)}"
-            )
+    folder, config_file, checkpoint = find_run(Path(path))
     config = read_yaml(config_file)
     if not isinstance(config, dict) or not {"model", "data"} <= set(config):
         raise ArgumentError(f"Expected {config_file} to be a run's config, with `model` and `data`, but it is not.")
@@ -248,15 +233,3 @@ def load_run(path: str | Path, allow: Sequence[str] = ()) -> FinishedRun:
     except RuntimeError as error:
         raise mismatch(error, str(checkpoint)) from error
     return FinishedRun(folder, config, module.eval(), data)
-
-
-def _runs_inside(folder: Path) -> str:
-    """Return a sentence with the runs in a folder, the newest first; empty if there are none."""
-    try:
-        runs = [file.parent.parent for file in folder.glob("*/checkpoints/last.ckpt")]
-        newest_first = sorted(runs, key=lambda run: -(run / "checkpoints" / "last.ckpt").stat().st_mtime)
-    except OSError:
-        return ""
-    if not newest_first:
-        return ""
-    return f" It holds the runs {', '.join(map(str, newest_first))}: name one of them."
