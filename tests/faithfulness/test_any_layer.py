@@ -17,14 +17,19 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.nn import (
     APPNP,
+    GCN,
+    GIN,
     EdgeConv,
     GATConv,
     GATv2Conv,
+    GCN2Conv,
     GCNConv,
     GINConv,
     GINEConv,
     GraphConv,
+    GraphSAGE,
     HeteroConv,
+    LEConv,
     LGConv,
     MessagePassing,
     MFConv,
@@ -247,6 +252,78 @@ def test_exact_updates_of_mixed_networks(order: tuple[str, ...]) -> None:
     model = net_of([MIXED[name] for name in order])
     for protocol in ("removal", "weight", "coefficient")[: 3 if "GAT" in order else 2]:
         exact_and_copied(model, Data(X, LOOPED), protocol)
+
+
+class Initial(nn.Module):
+    """GCN2: each layer also reads the first features, after its messages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin, self.head = nn.Linear(CHANNELS, CHANNELS), nn.Linear(CHANNELS, 3)
+        self.convs = nn.ModuleList([GCN2Conv(CHANNELS, alpha=0.2, theta=0.5, layer=number + 1) for number in range(3)])
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        first = h = self.lin(x).relu()
+        for conv in self.convs:
+            h = conv(h, first, edge_index).relu()
+        return self.head(h)
+
+
+class Keeping(SAGEConv):
+    """A layer that keeps what it was given."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # type: ignore[override]
+        self.kept = x
+        return super().forward(x, edge_index)
+
+
+class Kept(nn.Module):
+    """Reads what a layer has kept, after it has run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Keeping(CHANNELS, CHANNELS), Keeping(CHANNELS, 3)
+        self.head = nn.Linear(CHANNELS, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        out = self.second(self.first(x, edge_index).relu(), edge_index)
+        return out + self.head(self.second.kept + self.first.kept)
+
+
+JOINED: dict[str, Callable[[], nn.Module]] = {
+    "GCN, concatenated": lambda: GCN(CHANNELS, 5, 3, 3, jk="cat"),
+    "GCN, batch norm, maximum": lambda: GCN(CHANNELS, 5, 3, 3, jk="max", norm="batch"),
+    "GraphSAGE, concatenated": lambda: GraphSAGE(CHANNELS, 5, 3, 3, jk="cat"),
+    "GIN, last of 3": lambda: GIN(CHANNELS, 5, 3, 3),
+    "SAGE, projected and normalised": lambda: net_of(
+        [lambda width, out: SAGEConv(width, out, normalize=True, project=True)] * 2
+    ),
+    "GraphConv, mean, then GCN": lambda: net_of([lambda width, out: GraphConv(width, out, aggr="mean"), GCNConv]),
+    "GCN, then SAGE, then GIN": lambda: net_of([GCNConv, SAGEConv, LAYERS["GIN"]]),
+    "LEConv": lambda: net_of([LEConv] * 2),
+    "GCN2": Initial,
+}
+"""Networks whose layers read their nodes' own features after the messages, or whose layers meet later."""
+
+
+@pytest.mark.parametrize("protocol", ["removal", "weight"])
+@pytest.mark.parametrize("name", list(JOINED))
+def test_exact_updates_where_layers_read_their_own_nodes(name: str, protocol: str) -> None:
+    torch.manual_seed(2)
+    exact, _ = exact_and_copied(JOINED[name]().double().eval(), Data(X, LOOPED), protocol)
+    assert float(exact.abs().max()) > 1e-3
+
+
+def test_a_layer_that_keeps_its_features_is_never_wrong() -> None:
+    torch.manual_seed(2)
+    subject = Subject.of_data(Kept().double().eval(), Data(X, EDGES))
+    pairs = subject_pairs(subject, torch.arange(NODES))
+    effects = []
+    for reducer in (Reducer(subject), Reducer(subject, engines=(CopiesReducer,))):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            effects.append(reducer.record().reduce(pairs, PROTOCOLS["removal"]).delta_pc)
+    torch.testing.assert_close(*effects, rtol=0, atol=2 * RESOLUTION)
 
 
 @pytest.mark.parametrize("protocol", ["removal", "weight"])

@@ -8,8 +8,8 @@ float32 (`x.float()`) runs inside `WideFloats`, which makes them float64.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -53,10 +53,22 @@ class WideFloats(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.has_widened = False
+        self._is_active = True
+
+    @contextmanager
+    def switched(self, is_active: bool) -> Iterator[None]:
+        """Leave tensors as they are for a while (or no longer): code that is no model's own need not be watched."""
+        before, self._is_active = self._is_active, is_active
+        try:
+            yield
+        finally:
+            self._is_active = before
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if not self._is_active:
+            return func(*args, **(kwargs or {}))
         name = getattr(func, "__name__", "")
         writes = (name.endswith("_") and not name.endswith("__")) or name in ("__setitem__", "__set__", "__get__")
         if writes:  # the tensor that is written to must stay itself

@@ -18,23 +18,31 @@ can reach itself through a self-loop, a skip connection or a root weight, and th
 second layer on, the destination of the reduced edge is recomputed in full, and no updated row has the reduced edge
 among its entries.
 
-*Several node types.* Rows are (reduced edge, node in the union of types). A tensor of one type has the rows of that
+*Several node types.* Rows are (variant, node in the union of types). A tensor of one type has the rows of that
 type, in their order. A call has the edges of one relation, or of all relations (HGT), with its own numbering
 (`layer_graph`), and no self-loops to follow. Rows whose own features changed, and rows that the reduced edge enters,
 are recomputed.
 
-*Layers without attention.* Their own `forward` runs on rows; only their `propagate` is replaced (`messages`,
+*Layers without attention.* Their own `forward` runs on rows; only their `propagate` is replaced (`call_arguments`,
 `message_trace`, `message_update`). A sum or mean of messages that read no destination is updated entry by entry; any
-other aggregation is recomputed from all entries of a row by the layer's own `propagate`. If weights are normalised by
-degrees (GCN), deleting an edge (i -> j) also changes all messages that j sends, so the rows of j's out-neighbours
-change, in the first layer too. A few deletions are compared with deletion from the data (`tried_pairs`).
+other aggregation is recomputed from all entries of a row by the layer's own `propagate`. A few deletions are compared
+with deletion from the data (`tried_pairs`). Three things keep their updates about as cheap as those of GAT:
+
+- If messages are multiples of their sources (GCN, SAGE, GIN), sums stay lazy until a linear layer has made their
+  features narrow (`lazy_sums`). It is applied to all recorded features once, and to the features of changed rows.
+- A layer that reads its nodes' own features after its messages (SAGE's root weight) is run twice: on its input's rows
+  until it passes messages, then on its output's rows. Else the rows of all layers would be computed in each layer.
+- If weights are normalised by degrees (GCN), deleting an edge (i -> j) also changes all messages that j sends, so the
+  rows of j's out-neighbours change, in the first layer too, by the same factor for all edges that enter j. This change
+  is computed once, as a *base* from which the rows of these edges start (`Variants`).
 
 Terms:
 
 - *recording*: one forward pass with everything that updates need; *trace*: the same for one call of a convolution.
 - *call*: one call of a convolution; a convolution that is called twice has two calls. *stage*: the output of a call, or
   the model's input. Stages that an operation combines form a *family* and share their rows.
-- *row*: a reduced edge and a node. *record*: a row that changes in some call.
+- *variant*: the network with one edge reduced, or a base.
+- *row*: a variant and a node. *record*: a row that changes in some call.
 - *entry*: an edge that enters a row's node. *sender*: the row of the previous call that a changed entry comes from.
 - *light* entries: changed entries of rows whose own features are unchanged; these rows are updated. *recomputed*
   rows: rows whose own features changed.

@@ -329,7 +329,7 @@ class CallUpdate:
     def _first(self, records: RowKeys) -> Tensor:
         """Update rows of a call on the model's input: only the reduced edge changes, no node's own features do."""
         layer, node = self.layer, records.node
-        edge = layer.graph.edges(take_rows(self.chunk.edges, records.edge))
+        edge = layer.graph.edges(take_rows(self.chunk.variants.edge, records.variant))
         out, alpha = take_rows(layer.aggregated, node), take_rows(layer.weights, edge)
         value = layer.value(take_rows(layer.states.value, take_rows(layer.graph.source, edge)), layer.edges_at(edge))
         if self.protocol.keeps_scores:
@@ -377,7 +377,7 @@ class CallUpdate:
             new = (~plan.unchanged).nonzero().view(-1)
             target.index_copy_(0, new, take_rows(senders.target, take_rows(plan.recomputed_sender, new)))
         groups: Iterable[RowGroup] = (
-            self.plan.groups(self.number, records, plan.changes, self.chunk.edges, plan.recomputed)
+            self.plan.groups(self.number, records, plan.changes, self.chunk.variants.edge, plan.recomputed)
             if plan.groups is None
             else plan.groups
         )
@@ -391,7 +391,7 @@ class CallUpdate:
         rows = stale.nonzero().view(-1)
         if rows.numel() == 0:
             return
-        groups = self.plan.groups(self.number, records, changes, self.chunk.edges, rows)
+        groups = self.plan.groups(self.number, records, changes, self.chunk.variants.edge, rows)
         target = self.layer.states.target[records.node[rows]]
         out[rows] = recompute_rows(self.layer, self.protocol, groups, target, senders)
 

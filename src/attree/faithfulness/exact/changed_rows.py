@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,14 +25,14 @@ from attree.tensors.limits import chunk_bounds
 
 @dataclass(frozen=True)
 class RowKeys:
-    """Rows, sorted by (edge, node): row r is node `node[r]` in the network with edge `edge[r]` reduced.
+    """Rows, sorted by (variant, node): row r is node `node[r]` in the variant `variant[r]` of the network.
 
     Attributes:
-        edge: Position of the reduced edge in the chunk.
+        variant: The variant, see `Variants`: as a rule the network with one edge reduced.
         node: The node.
     """
 
-    edge: Tensor
+    variant: Tensor
     node: Tensor
 
     @classmethod
@@ -39,17 +40,77 @@ class RowKeys:
         """Return all rows of several lists, without duplicates; a single list is returned unchanged."""
         if len(parts) == 1:
             return parts[0]
-        key = torch.cat([part.edge * num_nodes + part.node for part in parts]).unique()
-        return cls(key // num_nodes, key % num_nodes)
+        return cls.of_keys(torch.cat([part.keys(num_nodes) for part in parts]).unique(), num_nodes)
 
-    def at(self, positions: Tensor) -> RowKeys:
+    @classmethod
+    def of_keys(cls, keys: Tensor, num_nodes: int) -> RowKeys:
+        """Return the rows of some keys; see `keys`."""
+        variant = keys.div(num_nodes, rounding_mode="floor")
+        return cls(variant, keys - variant * num_nodes)
+
+    def keys(self, num_nodes: int) -> Tensor:
+        """Return one number for each row, ascending."""
+        return self.variant * num_nodes + self.node
+
+    def at(self, positions: Tensor | slice) -> RowKeys:
         """Return some of the rows."""
-        return RowKeys(self.edge[positions], self.node[positions])
+        return RowKeys(self.variant[positions], self.node[positions])
 
-    def find(self, edge: Tensor, node: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-        """Return the positions of the rows of given edges and nodes, and whether each exists."""
-        row_keys, keys = self.edge * num_nodes + self.node, edge * num_nodes + node
-        return find(row_keys, keys)
+    def find(self, variant: Tensor, node: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+        """Return the positions of the rows of variants and nodes, and whether each exists."""
+        return find(self.keys(num_nodes), variant * num_nodes + node)
+
+
+@dataclass(frozen=True)
+class Variants:
+    """Variants of the network whose rows are computed together: one for each reduced edge, and bases.
+
+    Deleting an edge (i -> j) of a GCN changes all messages into and out of j by one factor, the same for all edges that
+    enter j. The network with this change alone is the *base* of these edges: their rows start from the base's rows, and
+    only what follows from the lost message is computed for each edge. Bases come first, then variants without a base,
+    then those with one.
+
+    Attributes:
+        edge: The reduced edge of each variant; for a base, one of its edges.
+        of_edge: The variant of each edge of the chunk.
+        num_bases: Number of bases.
+        base: The base of each variant; -1 for none. None if there are no bases.
+        first_copy: The first variant with a base.
+    """
+
+    edge: Tensor
+    of_edge: Tensor
+    num_bases: int = 0
+    base: Tensor | None = None
+    first_copy: int = 0
+
+    @classmethod
+    def alone(cls, edges: Tensor) -> Variants:
+        """Return one variant for each edge, without bases."""
+        return cls(edges, torch.arange(edges.numel(), device=edges.device), first_copy=edges.numel())
+
+    @classmethod
+    def with_bases(cls, edges: Tensor, node: Tensor, is_alone: Tensor) -> Variants:
+        """Return variants of edges with one base for each node.
+
+        Args:
+            edges: The edges.
+            node: The node that each edge enters.
+            is_alone: Mask of the edges that need no base.
+        """
+        alone, others = is_alone.nonzero().view(-1), (~is_alone).nonzero().view(-1)
+        of_base, base = node[others].unique(return_inverse=True)
+        first = torch.empty_like(of_base).index_copy_(0, base, others)
+        num_bases, first_copy = of_base.numel(), of_base.numel() + alone.numel()
+        order = torch.cat([alone, others])
+        of_edge = torch.empty_like(order)
+        of_edge[order] = torch.arange(order.numel(), device=order.device) + num_bases
+        bases = torch.cat([base.new_full((first_copy,), -1), base])
+        return cls(torch.cat([edges[first], edges[order]]), of_edge, num_bases, bases, first_copy)
+
+    def base_of(self, variant: Tensor) -> Tensor:
+        """Return the base of each variant; -1 for none."""
+        return torch.full_like(variant, -1) if self.base is None else take_rows(self.base, variant)
 
 
 @dataclass(frozen=True)
@@ -237,6 +298,11 @@ class MessagePlan:
         moved: Rows whose own features changed.
         moved_sender: Position of the node of each such row among the changed rows of the destinations.
         targets: Like `senders`, for the destinations.
+        first_copy: The first of the call's rows whose variant has a base.
+        first_copied_entry: The first changed entry of such a row.
+        reference: For each of these entries, the sender of the same node in the base; -1 if there is none. None if no
+            variant has a base.
+        reduced_reference: The same for the source of the reduced edge of each such row.
     """
 
     senders: Tensor | None
@@ -246,6 +312,22 @@ class MessagePlan:
     moved: Tensor
     moved_sender: Tensor
     targets: Tensor | None
+    first_copy: int
+    first_copied_entry: int
+    reference: Tensor | None = None
+    reduced_reference: Tensor | None = None
+
+
+class CopiedRows(NamedTuple):
+    """Rows of a tensor that start from those of their base.
+
+    Attributes:
+        row: The rows.
+        source: The row of the base for each of them.
+    """
+
+    row: Tensor
+    source: Tensor
 
 
 @dataclass(frozen=True)
@@ -256,11 +338,26 @@ class OutputRows:
         node: The destination of each row, in the call's numbering.
         among_records: Positions of the tensor's changed rows in the call's `records`; None if these are all records.
         place: Positions of these changed rows among all rows of the tensor; None if all rows change.
+        copies: The rows of variants with a base; None if there are none.
     """
 
     node: Tensor
     among_records: Tensor | None
     place: Tensor | None
+    copies: CopiedRows | None = None
+
+
+@dataclass(frozen=True)
+class RootRows:
+    """Where the rows of a call's output find their nodes' own features among the rows of its input.
+
+    Attributes:
+        place: The rows that do; all others have recorded features.
+        sender: The row of the input for each of these; None if no earlier call feeds it.
+    """
+
+    place: Tensor
+    sender: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -272,12 +369,14 @@ class CallPlan:
         outputs: The rows of each tensor that the call returns.
         later: The rest of the plan if the input comes from earlier convolutions; None if it is the model's input.
         messages: The same for a layer without attention.
+        root: For a layer that reads its nodes' own features after its messages; else None.
     """
 
     records: RowKeys
     outputs: tuple[OutputRows, ...]
     later: LaterPlan | None
     messages: MessagePlan | None = None
+    root: RootRows | None = None
 
 
 @dataclass(frozen=True)
@@ -285,7 +384,7 @@ class ChunkPlan:
     """Update plan for a chunk of reduced edges.
 
     Attributes:
-        edges: The reduced edges.
+        variants: The variants of the network.
         calls: The plan of each call.
         rows: The rows of each family of stages.
         pairs: The pairs (target, edge) whose target changes.
@@ -295,7 +394,7 @@ class ChunkPlan:
         done: Number of finished pairs after this chunk.
     """
 
-    edges: Tensor
+    variants: Variants
     calls: list[CallPlan]
     rows: list[RowKeys]
     pairs: Tensor
@@ -350,8 +449,13 @@ class TargetPaths:
                     if layer.blocks is not None:
                         self.needed[before - 1] |= needed
 
-    def entries(self, edges: Tensor) -> Tensor:
-        """Return an upper bound on the number of entries that change, over all calls, when each edge is reduced."""
+    def entries(self, edges: Tensor, with_degrees: bool = True) -> Tensor:
+        """Return an upper bound on the number of entries that change, over all calls, when each edge is reduced.
+
+        Args:
+            edges: The edges.
+            with_degrees: Whether messages change that the destination of the edge sends in a call on the model's input.
+        """
         graph, feeds = self._graph, self._stages.feeds
         counts = [torch.ones(graph.num_nodes, device=graph.device) for _ in feeds]
         for call in reversed(range(len(feeds))):
@@ -363,7 +467,7 @@ class TargetPaths:
                     onward.index_add_(0, source[rows.items], counts[call][destination[rows.items]])
                 if layer.blocks is not None:
                     onward += counts[call]
-                if not feeds[call]:
+                if not feeds[call] and with_degrees:
                     counts[call] = (counts[call] + onward).clamp_(max=float(graph.num_edges))
                 for before in feeds[call]:
                     counts[before - 1] = (counts[before - 1] + onward).clamp_(max=float(graph.num_edges))
@@ -417,13 +521,13 @@ class FamilyRows:
         """Return the number of nodes in the graph of each given node; None if outputs do not belong to graphs."""
         return None if self._members is None or self._batch is None else self._members.sizes[self._batch[nodes]]
 
-    def rows(self, records: Sequence[RowKeys], edges: Tensor, owner: Tensor, target: Tensor) -> list[RowKeys]:
+    def rows(self, records: Sequence[RowKeys], variants: Variants, owner: Tensor, target: Tensor) -> list[RowKeys]:
         """Return the rows of each family of stages.
 
         A family has every row that changes in one of its calls. For graph outputs, the family that they read has all
         nodes of the reduced edge's graph; for link outputs, it also has the ends of the targets.
         """
-        stages, destination = self.stages, self.graph.destination[edges]
+        stages, destination = self.stages, self.graph.destination[variants.edge]
         families = []
         for family in range(stages.num_families):
             members = [
@@ -441,21 +545,29 @@ class FamilyRows:
                 families.append(RowKeys.union(members, self.graph.num_nodes))
             else:
                 # No reduction reaches these stages, so any rows will do.
-                any_rows = torch.zeros(2, dtype=torch.int64, device=edges.device)
+                any_rows = torch.zeros(2, dtype=torch.int64, device=owner.device)
                 families.append(RowKeys(any_rows, destination[any_rows]))
         return families
 
-    def outputs(self, call: int, rows: RowKeys, records: RowKeys) -> tuple[OutputRows, ...]:
+    def outputs(self, call: int, rows: RowKeys, records: RowKeys, variants: Variants) -> tuple[OutputRows, ...]:
         """Return the rows of the tensors that a call returns.
 
         Args:
             call: The number of the call.
             rows: The rows of its family.
             records: The rows that change.
+            variants: The variants.
         """
         layer = self.layers[call]
         if layer.blocks is None:
-            return (OutputRows(rows.node, None, self.place_in(rows, records)),)
+            copies = None
+            if variants.base is not None:
+                first = int(torch.searchsorted(rows.variant, variants.first_copy))
+                base = variants.base_of(rows.variant[first:])
+                source, is_found = rows.find(base, rows.node[first:], self.graph.num_nodes)
+                copied = is_found.nonzero().view(-1)
+                copies = CopiedRows(copied + first, take_rows(source, copied))
+            return (OutputRows(rows.node, None, self.place_in(rows, records), copies),)
         outputs = []
         for number in layer.blocks.targets:
             kind = layer.blocks.inputs[number]
@@ -469,6 +581,29 @@ class FamilyRows:
             )
         return tuple(outputs)
 
+    def root(self, call: int, families: Sequence[RowKeys], variants: Variants) -> RootRows | None:
+        """Return where the rows of a call's output are among those of its input, if the layer reads them; else None."""
+        stages = self.stages
+        if not stages.rooted[call]:
+            return None
+        rows, feeds = families[stages.family[call + 1]], stages.feeds[call]
+        if not feeds:
+            return RootRows(rows.node[:0], None)
+        place = self._find(families[stages.family[feeds[0]]], rows.variant, rows.node, variants)
+        of_rows = (place >= 0).nonzero().view(-1)
+        return RootRows(of_rows, take_rows(place, of_rows))
+
+    def _find(self, rows: RowKeys, variant: Tensor, node: Tensor, variants: Variants) -> Tensor:
+        """Return the positions of the rows of variants and nodes, or of their bases; -1 if there is neither."""
+        place, is_found = rows.find(variant, node, self.graph.num_nodes)
+        place = torch.where(is_found, place, -1)
+        if variants.base is None:
+            return place
+        missing = (~is_found).nonzero().view(-1)
+        base = variants.base_of(take_rows(variant, missing))
+        of_base, has_row = rows.find(base, take_rows(node, missing), self.graph.num_nodes)
+        return place.index_copy_(0, missing, torch.where(has_row & (base >= 0), of_base, -1))
+
     def queries(self, families: Sequence[RowKeys], owner: Tensor, target: Tensor) -> Tensor | None:
         """Return the two ends of each pair's target as rows of the family that outputs read, [2, pairs]."""
         if self.ends is None or self.stages.readout is None:
@@ -480,22 +615,23 @@ class FamilyRows:
         return torch.stack(end_rows)
 
     def pair_rows(
-        self, families: Sequence[RowKeys], owner: Tensor, target: Tensor, reduced: RowKeys
+        self, families: Sequence[RowKeys], owner: Tensor, target: Tensor, variants: Variants
     ) -> tuple[Tensor, Tensor]:
         """Return the output row of each pair of a reduced edge and a target, and whether there is one."""
         if self._batch is not None:
-            return owner, self._batch[reduced.node[owner]] == target
+            return owner, self._batch[self.graph.destination[variants.edge[owner]]] == target
         if self.ends is not None:
             return torch.arange(owner.numel(), device=owner.device), torch.ones_like(owner, dtype=torch.bool)
         if not self.stages.outputs:
             return owner, torch.zeros_like(owner, dtype=torch.bool)
         rows = families[self.stages.family[self.stages.outputs[0]]]
         rows = rows if self._node_type is None else self.of_type(rows, self._node_type)
-        return rows.find(owner, self._nodes_of(target), self.graph.num_nodes)
+        place = self._find(rows, owner, self._nodes_of(target), variants)
+        return place, place >= 0
 
     def place_in(self, rows: RowKeys, records: RowKeys) -> Tensor | None:
         """Return the positions of `records` among `rows`; None if they are the same rows."""
-        return None if rows is records else rows.find(records.edge, records.node, self.graph.num_nodes)[0]
+        return None if rows is records else rows.find(records.variant, records.node, self.graph.num_nodes)[0]
 
     def of_type(self, records: RowKeys, node_type: str) -> RowKeys:
         """Return the rows of nodes of one type, in order."""

@@ -10,6 +10,7 @@ Each later recording is checked on a few rows, because independence of the rows 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -95,7 +96,7 @@ class RowCheck:
         if mode is not None:
             self._mark(mode, call)
         with nullcontext() if mode is None else mode:
-            output = recording.model(call, self._answer)
+            output = recording.model(call, self._answer, self._around)
         if self._calls != len(recording.layers):
             raise NotRowwiseError("its forward calls other layers on rows")
         expected, reads_no_decoy = recording.output[sample.outputs], sample.reads_no_decoy
@@ -158,6 +159,17 @@ class RowCheck:
             self._mode.mark(outputs, self._calls)
         return answer
 
+    def _around(self, conv: MessagePassing, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run a layer without attention; while stages are found, its arguments have stages of their own."""
+        layers, call = self.recording.layers, self._calls + 1
+        layer = layers[call - 1] if call <= len(layers) else None
+        if self._mode is None or not isinstance(layer, MessageTrace) or layer.conv is not conv or layer.given is None:
+            return forward(*args, **kwargs)
+        args, kwargs = self._mode.enter(call, (args, kwargs))
+        output = forward(*args, **kwargs)
+        self._mode.leave(call, output)
+        return output
+
     def _feeds(self, arguments: Arguments) -> InputCalls:
         """Return the earlier calls that feed each input of a convolution; raise if the model cannot run on rows."""
         if self.stages is not None:
@@ -166,8 +178,8 @@ class RowCheck:
         assert mode is not None
         input_calls = []
         for side in range(arguments.num_sides):
-            stages = mode.marks(
-                [x for number, x in zip(arguments.sides, arguments.inputs, strict=True) if number == side]
+            stages = mode.outside(
+                mode.marks([x for number, x in zip(arguments.sides, arguments.inputs, strict=True) if number == side])
             )
             if isinstance(arguments, MessageArguments):
                 mode.meetings.add(stages)  # all of them are read at the same rows
@@ -253,6 +265,9 @@ class Checker:
         with torch.no_grad():
             stages = self._compare(recording, traces, stages)
         facts[key], facts[RUNS_ON_ROWS] = stages, True
+        for layer, rooted in zip(recording.layers, stages.rooted, strict=True):
+            if isinstance(layer, MessageTrace) and not rooted:
+                layer.given = None
         return recording, stages
 
     def _record(self, model: RowModel, check: bool) -> tuple[Recording, Traces]:

@@ -157,6 +157,8 @@ class LayerShape:
         by_edge: Whether the layer needs the edge of each entry, not only its source.
         is_message: Whether the layer has no attention: its rows are updated by `MessageUpdate`.
         spreads: Whether deleting an edge also changes all messages that its destination sends (GCN's degrees).
+        has_copies: Whether rows may start from those of a base: messages are multiples of their sources, and deleting
+            any edge that enters a node changes the others by the same factor.
     """
 
     heads: int
@@ -164,6 +166,7 @@ class LayerShape:
     by_edge: bool
     is_message: bool = False
     spreads: bool = False
+    has_copies: bool = False
 
     @property
     def width(self) -> int:

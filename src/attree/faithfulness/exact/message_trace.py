@@ -14,6 +14,7 @@ Deleting an edge that enters j changes d_j, so all messages into and out of j.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
@@ -28,8 +29,8 @@ from attree.attention.graph import Graph, edge_ids, find_type
 from attree.attention.locality import same
 from attree.faithfulness.exact.call_arguments import ABOUT_EDGES, MessageArguments, as_columns
 from attree.faithfulness.exact.layer_graph import LayerGraph, LayerShape, one_relation
-from attree.faithfulness.exact.lazy_rows import LazyRows, rows_of
-from attree.faithfulness.exact.lazy_sums import LazySums, Recorded, SumMatrix
+from attree.faithfulness.exact.lazy_rows import LazyRows, Store, rows_of
+from attree.faithfulness.exact.lazy_sums import LazySums, SumMatrix, Sums
 from attree.subject.model_call import NotRowwiseError
 from attree.tensors.arrays import expand, row_of, take_rows
 from attree.tensors.limits import chunk_bounds
@@ -39,6 +40,9 @@ CHUNK_BYTES = 64 * 2**20
 
 PROBED = 64
 """Number of edges on which messages are compared with multiples of their sources."""
+
+GOLDEN_RATIO = 0.6180339887498949
+"""Multiples of it modulo 1 are spread evenly and without a pattern."""
 
 Combination = Literal["sum", "mean", "other"]
 """How a layer combines the messages that enter a node."""
@@ -53,9 +57,11 @@ class Degrees:
 
     Attributes:
         changes: For each edge, the factor of all messages into and out of its destination when it is deleted.
+        is_shared: Whether this factor is the same for all edges that enter a node, and 1 for self-loops.
     """
 
     changes: Tensor
+    is_shared: bool
 
     @classmethod
     def of(cls, graph: Graph, weight: Tensor, degree: Tensor, loop: float) -> Degrees:
@@ -76,7 +82,11 @@ class Degrees:
         before = take_rows(degree, graph.destination)
         after = before - lost
         after = torch.where(after > before * torch.finfo(after.dtype).eps ** 0.75, after, torch.inf)
-        return cls((before / after).sqrt())
+        changes = (before / after).sqrt()
+        proper, end = changes[: graph.num_proper_edges], graph.destination[: graph.num_proper_edges]
+        of_node = torch.empty_like(degree).index_copy_(0, end, proper)  # of any edge that enters the node
+        loops_keep = bool((changes[graph.num_proper_edges :] == 1).all())
+        return cls(changes, loops_keep and torch.equal(take_rows(of_node, end), proper))
 
 
 class MessageTrace:
@@ -89,19 +99,39 @@ class MessageTrace:
         column: For each edge of `graph`, its position in the edges of the call, -1 if the call does not have it; None
             if these are all edges in their order.
         memory: Bytes of working memory.
+        store: The cache of the recorded pass.
+        in_model: Returns the context in which the layer's own code runs.
+
+    Attributes:
+        given: The recorded arguments of the layer's `forward`; None if they are not known.
     """
 
     by_edge = True
 
     def __init__(
-        self, conv: MessagePassing, arguments: MessageArguments, graph: LayerGraph, column: Tensor | None, memory: int
+        self,
+        conv: MessagePassing,
+        arguments: MessageArguments,
+        graph: LayerGraph,
+        column: Tensor | None,
+        memory: int,
+        store: Store,
+        in_model: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self.conv = conv
+        self._store = store
+        self.given: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+        self._in_model = in_model
         self.graph = graph
         self.others = arguments.others
         self.nodes = {
             name: tuple(values if values is None or isinstance(values, LazyRows) else values.clone() for values in pair)
             for name, pair in arguments.nodes.items()
+        }
+        self._copies = {
+            id(values): copy
+            for name, pair in arguments.nodes.items()
+            for values, copy in zip(pair, self.nodes[name], strict=True)
         }
         self._edge_index = arguments.edge_index
         self._edges = {
@@ -123,15 +153,33 @@ class MessageTrace:
     @property
     def shape(self) -> LayerShape:
         """Properties that determine the size of the layer's work."""
-        # Lazy sums become narrow before they take memory.
-        is_lazy = isinstance(self.output, LazySums)
-        width = 1 if is_lazy else self.output.numel() // max(self.output.shape[0], 1)
-        return LayerShape(1, max(width, 1), True, is_message=True, spreads=self.degrees is not None)
+        # Lazy sums of the model's input become narrow before they take memory.
+        is_input = isinstance(self.output, LazySums) and isinstance(self.nodes[self.only_name][0], LazyRows)
+        width = 1 if is_input else self.output.numel() // max(self.output.shape[0], 1)
+        has_copies = self.lazy_values is not None and (self.degrees is None or self.degrees.is_shared)
+        spreads = self.degrees is not None
+        return LayerShape(1, max(width, 1), True, is_message=True, spreads=spreads, has_copies=has_copies)
 
     @property
     def input_types(self) -> tuple[str, ...] | None:
         """The node types of the two sides; None for a graph of one type."""
         return None if self.graph.blocks is None else self.graph.blocks.inputs
+
+    def kept(self, given: Any) -> Any:
+        """Return the arguments of the layer's `forward`, with node features as lazy rows that nobody changes."""
+        copies, self._copies = self._copies, {}
+
+        def keep(tensor: Tensor) -> Tensor:
+            if isinstance(tensor, LazyRows) or not (tensor.is_floating_point() and self._is_of_nodes(tensor)):
+                return tensor
+            copy = copies.get(id(tensor))
+            copy = tensor.clone() if copy is None else copy
+            return LazyRows(copy, None, tensor.dtype, self._store, ("given", id(copy)))
+
+        return torch.utils._pytree.tree_map_only(Tensor, keep, given)
+
+    def _is_of_nodes(self, tensor: Tensor) -> bool:
+        return tensor.dim() > 0 and tensor.shape[0] == self.graph.num_nodes
 
     @cached_property
     def aggregated(self) -> Tensor:
@@ -164,20 +212,20 @@ class MessageTrace:
     def messages(self, sources: Features, edges: Tensor) -> Tensor:
         """Return the messages of some edges, given the features of their sources; 0 for edges that are not present."""
         if self.factor is not None:
-            values = sources(self._only_name)
+            values = sources(self.only_name)
             return values * as_columns(self.factor[edges], values)
         is_present = self.is_present(edges)
         safe = edges if self.present is None else torch.where(is_present, edges, self._first_present)
-        messages: Tensor = self.conv.message(
-            **{
-                name: sources(name[:-2])
-                if name[-2:] == "_j" and name[:-2] in self.nodes
-                else self.edge_values(name, safe)
-                if name in self._edges
-                else self.others[name]
-                for name in self._names
-            }
-        )
+        arguments = {
+            name: sources(name[:-2])
+            if name[-2:] == "_j" and name[:-2] in self.nodes
+            else self.edge_values(name, safe)
+            if name in self._edges
+            else self.others[name]
+            for name in self._names
+        }
+        with self._in_model():
+            messages: Tensor = self.conv.message(**arguments)
         return messages if self.present is None else messages.masked_fill(~as_columns(is_present, messages), 0.0)
 
     def propagate(
@@ -216,9 +264,10 @@ class MessageTrace:
 
             handle = self.conv.register_message_forward_hook(silence)
         try:
-            out: Tensor = type(self.conv).propagate(
-                self.conv, edge_index, size=(edges.numel(), num_rows), **arguments, **of_edges, **self.others
-            )
+            with self._in_model():
+                out: Tensor = type(self.conv).propagate(
+                    self.conv, edge_index, size=(edges.numel(), num_rows), **arguments, **of_edges, **self.others
+                )
         finally:
             if handle is not None:
                 handle.remove()
@@ -267,7 +316,8 @@ class MessageTrace:
         return list(signature(self.conv.message).parameters)
 
     @cached_property
-    def _only_name(self) -> str:
+    def only_name(self) -> str:
+        """The name of the features that messages read at their sources, if these are the only ones."""
         return next(name[:-2] for name in self._names if name[-2:] == "_j" and name[:-2] in self.nodes)
 
     @cached_property
@@ -304,13 +354,14 @@ class MessageTrace:
         if values is None or not values.is_floating_point():
             return None
         edges = evenly_spaced(self._edge_index.shape[1], PROBED, self.graph.device)
-        probe = torch.randn(PROBED, *values.shape[1:], generator=torch.Generator().manual_seed(0), dtype=values.dtype)
-        probe = probe.to(self.graph.device) * 3
+        probe = torch.arange(PROBED * values.shape[1:].numel(), dtype=values.dtype, device=self.graph.device)
+        probe = probe.mul_(GOLDEN_RATIO).frac_().mul_(6).sub_(3).view(-1, *values.shape[1:])  # as good as random
         arguments = {
             name: probe if name == names[0] else self._edges[name][edges] if name in self._edges else self.others[name]
             for name in self._names
         }
-        messages = self.conv.message(**arguments)
+        with self._in_model():
+            messages = self.conv.message(**arguments)
         if not isinstance(messages, Tensor) or messages.shape != probe.shape:
             return None
         weights = [
@@ -326,11 +377,15 @@ class MessageTrace:
                 return ones[self._column.clamp(min=0)].masked_fill(self._column < 0, 0.0)
         return None
 
-    @property
+    @cached_property
     def lazy_values(self) -> LazyRows | None:
-        """The features that are added up, if they are lazy rows of the model's input; else None."""
-        values = None if self.factor is None else self.nodes[self._only_name][0]
-        return values if isinstance(values, LazyRows) and values.dim() == 2 and values.positions is None else None
+        """The features that are added up, as lazy rows; None if messages are no multiples of them."""
+        values = None if self.factor is None else self.nodes[self.only_name][0]
+        if values is None or values.dim() != 2:
+            return None
+        if not isinstance(values, LazyRows):
+            return LazyRows(values, None, values.dtype, self._store, ("sent", id(self)))
+        return values if values.positions is None else None
 
     @cached_property
     def matrix(self) -> SumMatrix:
@@ -346,7 +401,7 @@ class MessageTrace:
     def _sums_of_lazy_rows(self) -> LazySums | None:
         """Return the sums or means of lazy rows, which are computed when they are read; None for other values."""
         values = self.lazy_values
-        return None if values is None else LazySums((Recorded(self.matrix, values),), self.graph.num_nodes)
+        return None if values is None else LazySums((Sums(self.matrix, values),), self.graph.num_nodes)
 
     def _aggregated(self, memory: int) -> Tensor:
         """Return the aggregated messages of all nodes."""
@@ -361,12 +416,13 @@ class MessageTrace:
                 for name, pair in self.nodes.items()
             }
             size = (sizes[0], graph.num_nodes)
-            out: Tensor = type(self.conv).propagate(
-                self.conv, self._edge_index, size=size, **arguments, **self._edges, **self.others
-            )
+            with self._in_model():
+                out: Tensor = type(self.conv).propagate(
+                    self.conv, self._edge_index, size=size, **arguments, **self._edges, **self.others
+                )
             return out
         if self.factor is not None:
-            values = self.nodes[self._only_name][0]
+            values = self.nodes[self.only_name][0]
             assert values is not None
             values = values.read() if isinstance(values, LazyRows) else values
             sums = self.matrix.times(values.reshape(values.shape[0], -1))
@@ -405,6 +461,8 @@ def trace_messages(
     given_edges: Any,
     weights: Tensor | None,
     memory: int,
+    store: Store,
+    in_model: Callable[[], AbstractContextManager[None]],
 ) -> MessageTrace:
     """Record one call of `propagate`.
 
@@ -415,6 +473,8 @@ def trace_messages(
         given_edges: The edges that the layer was called with.
         weights: The edge weights that the layer was called with, if any.
         memory: Bytes of working memory, in addition to the stored results.
+        store: The cache of the recorded pass.
+        in_model: Returns the context in which the layer's own code runs.
     """
     graph, name = all_edges.graph, type(conv).__name__
     ids = edge_ids(graph, given_edges, arguments.edge_index)
@@ -428,7 +488,7 @@ def trace_messages(
             raise NotRowwiseError(f"{name} does not run on the nodes of the model's graph")
         column = torch.full((graph.num_edges,), -1, dtype=torch.int64, device=graph.device)
         column[ids] = torch.arange(ids.numel(), device=graph.device)
-        trace = MessageTrace(conv, arguments, all_edges, column, memory)
+        trace = MessageTrace(conv, arguments, all_edges, column, memory, store, in_model)
         _note_loops(trace, graph, given_edges, weights, ids, arguments.edge_index)
         return trace
     kind = find_type(graph, given_edges)
@@ -441,7 +501,7 @@ def trace_messages(
     )
     if not fits:
         raise NotRowwiseError(f"{name} does not run on the nodes of the model's graph")
-    trace = MessageTrace(conv, arguments, one_relation(graph, kind, ids, ends), None, memory)
+    trace = MessageTrace(conv, arguments, one_relation(graph, kind, ids, ends), None, memory, store, in_model)
     trace.adds_loops = bool((ids >= graph.num_proper_edges).any())
     return trace
 

@@ -7,13 +7,15 @@ scales all messages into and out of its destination. Other aggregations are reco
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from attree.faithfulness.exact.call_arguments import MessageArguments, as_columns
 from attree.faithfulness.exact.changed_rows import CallPlan, Changes, ChunkPlan, MessagePlan, OutputRows
-from attree.faithfulness.exact.lazy_rows import LazyRows
-from attree.faithfulness.exact.lazy_sums import Entries, LazySums, Recorded, Term
+from attree.faithfulness.exact.lazy_rows import Lazy, LazyRows, Store
+from attree.faithfulness.exact.lazy_sums import Copies, Entries, LazySums, Sums
 from attree.faithfulness.exact.message_trace import Features, MessageTrace
 from attree.faithfulness.protocol import ReductionProtocol
 from attree.tensors.arrays import take_rows
@@ -29,6 +31,7 @@ class MessageUpdate:
         chunk: The plan of the chunk of reduced edges.
         protocol: The reduction protocol.
         arguments: The arguments of the call on rows.
+        store: A cache for maps of the call's new features.
     """
 
     def __init__(
@@ -38,8 +41,10 @@ class MessageUpdate:
         chunk: ChunkPlan,
         protocol: ReductionProtocol,
         arguments: MessageArguments,
+        store: Store,
     ) -> None:
         self.layer = layer
+        self._store = store
         self.records = call.records
         self.plan = call.messages
         self.protocol = protocol
@@ -48,65 +53,119 @@ class MessageUpdate:
         self._factor = 0.0 if protocol.deletes else protocol.weight_factor
         records, graph = self.records, layer.graph
         # The reduced edge of each row in the numbering of the call, and whether the call has it in this row.
-        self._union_edge = take_rows(chunk.edges, records.edge)
+        self._union_edge = take_rows(chunk.variants.edge, records.variant)
         self._reduced = graph.edges(self._union_edge)
         enters = graph.enters(self._reduced, records.node)
-        self._enters = enters if layer.present is None else enters & layer.is_present(self._reduced.clamp(min=0))
+        self._is_end = enters if layer.present is None else enters & layer.is_present(self._reduced.clamp(min=0))
+        # Bases have the degrees without the edge, but all messages.
+        bases = chunk.variants.num_bases
+        self._enters = self._is_end & (records.variant >= bases) if bases else self._is_end
 
     def outputs(self) -> list[Tensor]:
         """Return the aggregated messages of the call's rows: new ones for changed rows, recorded ones for others."""
         (rows,) = self._outputs
         values = self.layer.lazy_values
-        if values is not None and rows.among_records is None and (self.plan is None or not self.plan.has_new_features):
+        if values is not None and rows.among_records is None:
             return [self._lazy(values, rows)]
         new = self._recomputed() if self.layer.combination == "other" else self._updated()
         return [self._among_rows(new, rows)]
 
     def _lazy(self, values: LazyRows, rows: OutputRows) -> Tensor:
-        """Return the outputs of a layer on the model's input, computed when they are read.
+        """Return the outputs of a layer whose messages are multiples of its sources, computed when they are read.
 
-        Only factors change there: each row is a multiple of the recorded one and of the features of a few sources.
+        Each row is a multiple of the recorded one, and of the old and new features of a few sources. Rows of variants
+        with a base start from the base's row.
         """
-        layer, plan, graph = self.layer, self.plan, self.layer.graph
-        factor, is_mean = layer.factor, layer.combination == "mean"
-        assert factor is not None
-        count = take_rows(layer.count, self.records.node)
-        before, after = (
-            number.clamp(min=1).to(factor.dtype) if is_mean else factor.new_ones(number.numel())
-            for number in (count, count - self._vanishes.long())
-        )
-        scale = self._scale_of_rows()
-        multiple = factor.new_ones(count.numel()) if scale is None else scale
-        entry_row, entry_factor, entry_source = [], [], []
-        left = self._enters
-        if plan is not None and plan.changes.num_entries:  # degrees changed
-            changes = plan.changes
-            is_reduced = self._is_reduced(changes)
-            left = left.index_fill(0, changes.row[is_reduced], False)
-            new = torch.where(is_reduced, self._factor, self._scale_of_senders(plan))
-            entry_row.append(changes.row)
-            entry_factor.append((new - 1.0) * take_rows(factor, changes.edge))
-            entry_source.append(changes.source)
-        if self._factor != 1.0:
-            of_left = left.nonzero().view(-1)
-            edges = take_rows(self._reduced, of_left)
-            entry_row.append(of_left)
-            entry_factor.append((self._factor - 1.0) * take_rows(factor, edges))
-            entry_source.append(take_rows(graph.source, edges))
-        multiple = multiple / after
-        place, node = rows.place, self.records.node
+        layer, place = self.layer, rows.place
+        assert layer.factor is not None
+        is_mean, scale = layer.combination == "mean", self._scale_of_rows()
+        growth = layer.factor.new_ones(self.records.node.numel())
+        per_message = growth if scale is None else scale
+        if is_mean:
+            count = take_rows(layer.count, self.records.node)
+            before, after = (number.clamp(min=1).to(growth.dtype) for number in (count, count - self._vanishes.long()))
+            growth, per_message = before / after, per_message / after
+        of_recorded, of_copies = self._changed_entries(values, per_message)
+        multiple = growth if scale is None else growth * scale
+
+        def among_rows(numbers: Tensor) -> Tensor:
+            if place is None:
+                return numbers
+            return numbers.new_ones(rows.node.numel()).index_copy_(0, place, numbers)
+
         if place is not None:
-            node = rows.node
-            multiple_of_rows = factor.new_ones(node.numel()).index_copy_(0, place, multiple * before)
-        else:
-            multiple_of_rows = multiple * before
-        terms: list[Term] = [Recorded(layer.matrix, values, node, multiple_of_rows)]
-        if entry_row:
-            row = torch.cat(entry_row)
-            of_entries = torch.cat(entry_factor) * take_rows(multiple, row)
-            at = row if place is None else take_rows(place, row)
-            terms.append(Entries(at, of_entries, values.at(torch.cat(entry_source))))
-        return LazySums(tuple(terms), node.numel())
+            of_recorded, of_copies = (
+                [replace(entries, row=take_rows(place, entries.row)) for entries in part]
+                for part in (of_recorded, of_copies)
+            )
+        changes: list[Entries | Copies] = [*of_recorded]
+        if rows.copies is not None:
+            factor = take_rows(among_rows(growth), rows.copies.row) if is_mean else None
+            changes += [Copies(rows.copies.row, rows.copies.source, factor), *of_copies]
+        node, is_scaled = (self.records.node if place is None else rows.node), is_mean or scale is not None
+        total = Sums(layer.matrix, values, node, among_rows(multiple) if is_scaled else None, tuple(changes))
+        return LazySums((total,), node.numel())
+
+    def _changed_entries(self, values: LazyRows, per_message: Tensor) -> tuple[list[Entries], list[Entries]]:
+        """Return the messages that changed rows gain and lose: of rows without a base, and of rows with one.
+
+        Args:
+            values: The recorded features of all sources.
+            per_message: What each message counts in each changed row.
+        """
+        layer, plan = self.layer, self.plan
+        factor = layer.factor
+        assert factor is not None
+        left, split = self._enters, self.records.node.numel()  # rows whose reduced entry must still be removed
+        parts: tuple[list[Entries], list[Entries]] = ([], [])
+
+        def add(part: int, row: Tensor, weight: Tensor, sources: LazyRows) -> None:
+            if row.numel():
+                parts[part].append(Entries(row, weight * take_rows(per_message, row), sources))
+
+        def add_to_copies(row: Tensor, weight: Tensor, source: Tensor, reference: Tensor) -> None:
+            """Add messages as they were in the base: of a changed row of the base, or as recorded."""
+            assert plan is not None
+            of_base, recorded = (reference >= 0).nonzero().view(-1), (reference < 0).nonzero().view(-1)
+            add(1, row[of_base], weight[of_base], self._sent(plan, reference[of_base]))
+            add(1, row[recorded], weight[recorded], values.at(source[recorded]))
+
+        if plan is not None:
+            split = plan.first_copy
+            entries, end = plan.changes, plan.first_copied_entry
+            is_reduced = self._is_reduced(entries)
+            left = left.index_fill(0, entries.row[is_reduced], False)
+            old = take_rows(factor, entries.edge)
+            scaled = old if layer.degrees is None or not self.protocol.deletes else old * self._scale_of_senders(plan)
+            new = torch.where(is_reduced, scaled * self._factor, scaled) if self._factor != 1.0 else scaled
+            if plan.has_new_features:
+                add(0, entries.row[:end], new[:end], self._sent(plan, entries.sender[:end]))
+                add(0, entries.row[:end], -old[:end], values.at(entries.source[:end]))
+                add(1, entries.row[end:], new[end:], self._sent(plan, entries.sender[end:]))
+            else:
+                add(0, entries.row[:end], (new - old)[:end], values.at(entries.source[:end]))
+            if plan.reference is not None:
+                add_to_copies(entries.row[end:], -scaled[end:], entries.source[end:], plan.reference)
+        if self._factor != 1.0:
+            row = left.nonzero().view(-1)
+            edges = take_rows(self._reduced, row)
+            weight, source = (self._factor - 1.0) * take_rows(factor, edges), take_rows(layer.graph.source, edges)
+            end = int((row < split).sum())
+            add(0, row[:end], weight[:end], values.at(source[:end]))
+            if end < row.numel():
+                assert plan is not None
+                assert plan.reduced_reference is not None
+                reference = take_rows(plan.reduced_reference, row[end:] - split)
+                add_to_copies(row[end:], weight[end:], source[end:], reference)
+        return parts
+
+    def _sent(self, plan: MessagePlan, sender: Tensor) -> LazyRows:
+        """Return the features that changed rows of the sources send now."""
+        values = self._arguments.nodes[self.layer.only_name][0]
+        assert values is not None
+        whole = values.read() if isinstance(values, Lazy) else values
+        rows = sender if plan.senders is None else take_rows(plan.senders, sender)
+        return LazyRows(whole, rows, whole.dtype, self._store, "sent")
 
     def _is_reduced(self, changes: Changes) -> Tensor:
         """Whether each changed entry is the reduced edge of its row."""
@@ -184,8 +243,8 @@ class MessageUpdate:
         degrees = self.layer.degrees
         if degrees is None or not self.protocol.deletes:
             return None
-        ones = degrees.changes.new_ones(self._enters.numel())
-        rows = self._enters.nonzero().view(-1)
+        ones = degrees.changes.new_ones(self._is_end.numel())
+        rows = self._is_end.nonzero().view(-1)
         return ones.index_copy_(0, rows, self._scale(take_rows(self._union_edge, rows)))
 
     def _scale_of_senders(self, plan: MessagePlan) -> Tensor:

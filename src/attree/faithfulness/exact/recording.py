@@ -8,7 +8,7 @@ SGFormer's attention stands beside its GCN and reads only the features. Exact up
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -120,6 +120,9 @@ Handler = Callable[[MessagePassing, tuple[Any, ...], dict[str, Any]], Any]
 """Called as `handler(conv, args, kwargs)` in place of the forward of a convolution with attention, or the `propagate`
 of a layer without; returns what these would return."""
 
+Around = Callable[[MessagePassing, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+"""Called as `around(conv, forward, args, kwargs)` for each layer without attention, whose `forward` it may run."""
+
 Layer = LayerTrace | MessageTrace
 """The trace of one call: of a convolution with attention, or of the `propagate` of a layer without."""
 
@@ -157,12 +160,13 @@ class RowModel:
                 raise NotRowwiseError(f"the arithmetic of its layer {type(conv).__name__} is not known")
             else:
                 vars(conv)["propagate"] = partial(self._answer, conv)
-                conv.register_forward_pre_hook(self._note, with_kwargs=True)
+                vars(conv)["forward"] = partial(self._forward, conv)
         # The own code of a layer without attention may make float32 tensors.
         has_messages = any("propagate" in vars(conv) for conv in self.convs)
         self.context = WideFloats() if has_messages and dtype == torch.float64 else None
         self.given: dict[MessagePassing, tuple[tuple[Any, ...], dict[str, Any]]] = {}
         self._handler: Handler | None = None
+        self._around: Around | None = None
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -170,21 +174,28 @@ class RowModel:
         return [tensor for tensor in (*self.model.parameters(), *self.model.buffers()) if tensor.is_floating_point()]
 
     @torch.no_grad()
-    def __call__(self, call: ModelCall, handler: Handler) -> Any:
+    def __call__(self, call: ModelCall, handler: Handler, around: Around | None = None) -> Any:
         """Run a call of the model with `handler` in place of each convolution or `propagate`."""
-        self._handler, self.given = handler, {}
+        self._handler, self._around, self.given = handler, around, {}
         with run_eagerly(), self.context or nullcontext():
             return call.on_model(self.model).run()
 
     def _everywhere(self, name: str, module: nn.Module, args: Any, output: Any) -> Any:
         return self.everywhere.hook(name, output)
 
-    def _note(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _forward(self, conv: MessagePassing, *args: Any, **kwargs: Any) -> Any:
         self.given[conv] = args, kwargs
+        forward = partial(type(conv).forward, conv)
+        return forward(*args, **kwargs) if self._around is None else self._around(conv, forward, args, kwargs)
 
     def _answer(self, conv: MessagePassing, *args: Any, **kwargs: Any) -> Any:
         assert self._handler is not None
-        return self._handler(conv, args, kwargs)
+        with self.in_model(False):
+            return self._handler(conv, args, kwargs)
+
+    def in_model(self, is_active: bool = True) -> AbstractContextManager[None]:
+        """Return the context for code of the model that the handler calls, or for the handler's code."""
+        return nullcontext() if self.context is None else self.context.switched(is_active)
 
 
 Arguments = ConvArguments | MessageArguments
@@ -309,12 +320,19 @@ class Recorder:
             arguments = MessageArguments.read(conv, args, kwargs, self._graph.types is not None)
             of_layer = model.given.get(conv, ((), {}))
             layer = trace_messages(
-                conv, arguments, all_edges, given_edges(*of_layer), given_weights(conv, *of_layer), self._memory
+                conv,
+                arguments,
+                all_edges,
+                given_edges(*of_layer),
+                given_weights(conv, *of_layer),
+                self._memory,
+                store,
+                model.in_model,
             )
             layers.append(layer)
             if watcher is not None:
                 watcher(layer, arguments, layer.output)
-            return layer.output if isinstance(layer.output, LazySums) else layer.output.clone()
+            return layer.output.copy() if isinstance(layer.output, LazySums) else layer.output.clone()
 
         def answer(conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             """Return the output of a convolution, computed by its algebra, and record the layer."""
@@ -334,6 +352,17 @@ class Recorder:
             shared = out.untyped_storage().data_ptr() == layer.aggregated.untyped_storage().data_ptr()
             return arguments.answer(by_type(out.clone() if shared else out, layer), layer.weights, self._graph)
 
+        def around(conv: MessagePassing, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+            """Run a layer without attention and note what it is given, if it passes messages once."""
+            tensors = [tensor for tensor in tensors_in((args, kwargs)) if not isinstance(tensor, LazyRows)]
+            first, versions = len(layers), [tensor._version for tensor in tensors]
+            output = forward(*args, **kwargs)
+            is_unchanged = versions == [tensor._version for tensor in tensors]
+            layer = layers[first] if len(layers) == first + 1 else None
+            if isinstance(layer, MessageTrace) and layer.conv is conv and is_unchanged and self._graph.types is None:
+                layer.given = layer.kept((args, kwargs))
+            return output
+
         def whole(kind: Kind, value: Any) -> Any:
             if kind is Kind.EDGES:
                 return self._graph.original_edge_index if self._graph.types is None else self._graph.typed_edges
@@ -343,7 +372,7 @@ class Recorder:
             return value if lazy is None else lazy
 
         model.everywhere.rows = None
-        output = model(self.call.changed(whole), answer)
+        output = model(self.call.changed(whole), answer, around)
         if model.context is not None and not model.context.has_widened:
             model.context = None  # the context takes time, and the model does not need it
         if not layers:

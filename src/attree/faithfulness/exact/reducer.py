@@ -15,8 +15,10 @@ from attree.attention.locality import same
 from attree.attribution.pairs import Pairs
 from attree.faithfulness.exact.attention_rows import CallUpdate
 from attree.faithfulness.exact.call_arguments import MessageArguments
-from attree.faithfulness.exact.changed_rows import ChunkPlan
+from attree.faithfulness.exact.changed_rows import ChunkPlan, RootRows
 from attree.faithfulness.exact.checks import Checker
+from attree.faithfulness.exact.lazy_rows import Lazy, LazyRows, Store
+from attree.faithfulness.exact.lazy_sums import LazySums, Replaced
 from attree.faithfulness.exact.message_trace import MessageTrace
 from attree.faithfulness.exact.message_update import MessageUpdate
 from attree.faithfulness.exact.recording import (
@@ -185,30 +187,87 @@ class _RowRun:
         self.protocol = protocol
         self._chunk: ChunkPlan | None = None
         self._calls = 0
+        self._store = Store(())
+        self._is_sending = False
+        self._sent: tuple[tuple[Any, ...], dict[str, Any]] | None = None
 
     def __call__(self, chunk: ChunkPlan) -> Tensor:
         """Return the outputs of a chunk's rows."""
-        self._chunk, self._calls = chunk, 0
+        self._chunk, self._calls, self._store = chunk, 0, Store(self.recording.model.tensors)
         stages = self.plan.stages
         rows, graph = chunk.rows[stages.family[INPUT]], self.recording.graph
         part = Part(rows.node, graph.original_edge_index, queries=chunk.queries)
         if stages.reads == "graphs" and stages.readout is not None:
             batch = self.recording.call.batch
-            graph_of = None if batch is None else batch[graph.destination[chunk.edges]]
-            part = replace(part, graph=chunk.rows[stages.readout].edge, graph_of=graph_of)
-            part = replace(part, num_graphs=chunk.edges.numel())
-        return self.recording.model(self.recording.call_on(part), self.answer)
+            graph_of = None if batch is None else batch[graph.destination[chunk.variants.edge]]
+            part = replace(part, graph=chunk.rows[stages.readout].variant, graph_of=graph_of)
+            part = replace(part, num_graphs=chunk.variants.edge.numel())
+        return self.recording.model(self.recording.call_on(part), self.answer, self.around)
+
+    def around(self, conv: MessagePassing, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run a layer without attention on the rows that it returns.
+
+        What it sends is computed from the rows that it is given: it runs on these first, until it passes messages.
+        """
+        assert self._chunk is not None
+        number = self._calls
+        root, layer = self._chunk.calls[number].root, self.recording.layers[number]
+        if root is None:
+            return forward(*args, **kwargs)
+        assert isinstance(layer, MessageTrace)
+        if root.sender is not None:
+            self._is_sending = True
+            try:
+                forward(*args, **kwargs)
+            except _Sent as sent:
+                self._sent = sent.arguments
+            finally:
+                self._is_sending = False
+        args, kwargs = _at_rows(args, kwargs, layer, root, self._chunk.calls[number].outputs[0].node, self._store)
+        return forward(*args, **kwargs)
 
     def answer(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the output of a convolution for the rows."""
         assert self._chunk is not None
+        if self._is_sending:
+            raise _Sent(args, kwargs)
         number, self._calls = self._calls, self._calls + 1
         layer = self.recording.layers[number]
         assert layer.conv is conv
+        if self._sent is not None:
+            (args, kwargs), self._sent = self._sent, None
         arguments = read_arguments(layer, args, kwargs)
         if isinstance(layer, MessageTrace):
             assert isinstance(arguments, MessageArguments)
-            outputs = MessageUpdate(layer, self._chunk.calls[number], self._chunk, self.protocol, arguments).outputs()
+            call = self._chunk.calls[number]
+            outputs = MessageUpdate(layer, call, self._chunk, self.protocol, arguments, self._store).outputs()
         else:
             outputs = CallUpdate(number, layer, self.plan, self._chunk, self.protocol).outputs(arguments.inputs)
         return arguments.answer(outputs, layer.weights, self.recording.graph)
+
+
+class _Sent(BaseException):
+    """Ends the run of a layer when it passes messages; carries the arguments of its `propagate`."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().__init__()
+        self.arguments = args, kwargs
+
+
+def _at_rows(args: Any, kwargs: Any, layer: MessageTrace, root: RootRows, node: Tensor, store: Store) -> Any:
+    """Return a layer's arguments at the rows that it returns: recorded features, or new ones where they changed."""
+    moved: dict[int, Tensor] = {}
+
+    def move(value: Any, recorded: Any) -> Any:
+        if not isinstance(recorded, LazyRows) or not isinstance(value, Tensor):
+            return value
+        if id(value) not in moved:
+            rows: Tensor = recorded.at(node)
+            if root.sender is not None and root.place.numel():
+                whole = value.read() if isinstance(value, Lazy) else value
+                new = LazyRows(whole, root.sender, whole.dtype, store, ("given", id(whole)))
+                rows = LazySums((Replaced(recorded.at(node), root.place, new),), node.numel())
+            moved[id(value)] = rows
+        return moved[id(value)]
+
+    return torch.utils._pytree.tree_map(move, (args, kwargs), layer.given)

@@ -26,6 +26,7 @@ from attree.faithfulness.exact.changed_rows import (
     RowGroup,
     RowKeys,
     TargetPaths,
+    Variants,
     row_groups,
 )
 from attree.faithfulness.exact.layer_graph import LayerGraph, LayerShape
@@ -71,6 +72,13 @@ class ReductionPlan:
         self.memory = memory
         self._families = FamilyRows(graph, layers, stages, outputs)
         self._spreads = [deletes and shape.spreads for shape in shapes]
+        self._has_bases = (
+            any(self._spreads)
+            and graph.types is None
+            and stages.reads in (None, "links")
+            and all(shape.has_copies for shape in shapes)
+            and all(spread or feeds for spread, feeds in zip(self._spreads, stages.feeds, strict=True))
+        )
         # If a call on the model's input reads degrees, edges matter that are one hop farther away than flows begin.
         reads_farther = any(spread and not feeds for spread, feeds in zip(self._spreads, stages.feeds, strict=True))
         matters = torch.ones_like(pairs.flow) if reads_farther else pairs.flow
@@ -111,12 +119,16 @@ class ReductionPlan:
             rows: Positions of the rows to group.
         """
         layer = self.layers[call]
-        changed = ChangedRows(records.node, layer.edges(edges[records.edge]), changes).at(rows)
+        changed = ChangedRows(records.node, layer.edges(edges[records.variant]), changes).at(rows)
         return row_groups(layer, changed, self.shapes[call], self.memory)
 
     def _cost(self) -> tuple[Tensor, Tensor]:
         """Return the bytes per reduced edge for its changed entries, a few vectors each, and for its rows."""
         entries = self._paths.entries(self._edges)
+        if self._has_bases:
+            # Each base is computed once for all edges that enter its node.
+            shares = self.graph.destination[self._edges].unique(return_inverse=True, return_counts=True)[1:]
+            entries = entries / shares[1][shares[0]] + self._paths.entries(self._edges, with_degrees=False)
         rows = torch.zeros_like(entries)
         if self.stages.stages_meet:
             rows = entries.clamp(max=float(self.graph.num_nodes))
@@ -130,8 +142,10 @@ class ReductionPlan:
 
     def _chunk(self, begin: int, end: int, keep: bool) -> ChunkPlan:
         """Plan the reduction of some edges: follow each through the calls."""
-        edges, stages = self._edges[begin:end], self.stages
+        stages, variants = self.stages, self._variants(self._edges[begin:end])
+        edges = variants.edge
         reduced = RowKeys(torch.arange(edges.numel(), device=edges.device), self.graph.destination[edges])
+        bases = None if variants.base is None else reduced.at(slice(0, variants.num_bases))
         records: list[RowKeys] = []
         changes: list[Changes | None] = []
         senders: list[tuple[RowKeys, ...]] = []
@@ -142,35 +156,43 @@ class ReductionPlan:
                 changes.append(None)
                 senders.append(())
             else:
+                starts = None
                 if stages.feeds[call]:
                     senders.append(tuple(self._senders(call, number, records) for number in range(len(inputs))))
                 else:
-                    senders.append((reduced,))
-                followed, through = self._follow(call, senders[-1], reached)
+                    senders.append((reduced if bases is None else bases,))
+                    starts = None if bases is None else reached
+                followed, through = self._follow(call, senders[-1], reached, starts)
                 records.append(followed)
                 changes.append(through)
         part = slice(int(self._first[begin]), int(self._first[end]))
         target = self._target[part]
-        owner = row_of(self._first[begin : end + 1].diff())
-        families = self._families.rows(records, edges, owner, target)
+        owner = take_rows(variants.of_edge, row_of(self._first[begin : end + 1].diff()))
+        families = self._families.rows(records, variants, owner, target)
         calls = []
         for call, through_entries in enumerate(changes):
             layer, changed = self.layers[call], records[call]
-            local = changed if layer.blocks is None else RowKeys(changed.edge, layer.nodes(changed.node))
+            local = changed if layer.blocks is None else RowKeys(changed.variant, layer.nodes(changed.node))
             later, messages = None, None
             if through_entries is not None and self.shapes[call].is_message:
-                messages = self._messages(call, changed, local, through_entries, senders[call], families, reduced)
+                messages = self._messages(call, changed, local, through_entries, senders[call], families, variants)
             elif through_entries is not None:
                 later = self._later(call, changed, local, through_entries, senders[call], families, edges, keep)
-            outputs = self._families.outputs(call, families[stages.family[call + 1]], changed)
-            calls.append(CallPlan(local, outputs, later, messages))
-        row, is_found = self._families.pair_rows(families, owner, target, reduced)
+            outputs = self._families.outputs(call, families[stages.family[call + 1]], changed, variants)
+            calls.append(CallPlan(local, outputs, later, messages, self._families.root(call, families, variants)))
+        row, is_found = self._families.pair_rows(families, owner, target, variants)
         queries = self._families.queries(families, owner, target)
         pairs = self._flow[part]
         if not bool(is_found.all()):
             positions = is_found.nonzero().view(-1)
             pairs, row = take_rows(pairs, positions), take_rows(row, positions)
-        return ChunkPlan(edges, calls, families, pairs, row, queries, part.stop)
+        return ChunkPlan(variants, calls, families, pairs, row, queries, part.stop)
+
+    def _variants(self, edges: Tensor) -> Variants:
+        """Return the variants of the network for some reduced edges."""
+        if not self._has_bases:
+            return Variants.alone(edges)
+        return Variants.with_bases(edges, self.graph.destination[edges], edges >= self.graph.num_proper_edges)
 
     def _reached(self, call: int, reduced: RowKeys, edges: Tensor) -> RowKeys:
         """Return the rows that reduced edges enter in a call, if they lie on a path to a target."""
@@ -189,7 +211,9 @@ class ReductionPlan:
         changed = RowKeys.union(parts, self.graph.num_nodes)
         return changed if blocks is None else self._families.of_type(changed, blocks.inputs[number])
 
-    def _follow(self, call: int, senders: Sequence[RowKeys], reached: RowKeys) -> tuple[RowKeys, Changes]:
+    def _follow(
+        self, call: int, senders: Sequence[RowKeys], reached: RowKeys, starts: RowKeys | None
+    ) -> tuple[RowKeys, Changes]:
         """Return the rows that receive a message from a changed row, and the entries that carry these messages.
 
         Calls on several types have no self-loops to follow. For these, rows whose own features changed and rows that
@@ -199,6 +223,7 @@ class ReductionPlan:
             call: The number of the call.
             senders: The changed rows of each of its inputs.
             reached: The rows that the reduced edges enter.
+            starts: Rows to add: those among them that send no changed message.
         """
         layer, num_nodes, first = self.layers[call], self.graph.num_nodes, 0
         keys, edges, positions = [], [], []
@@ -207,20 +232,21 @@ class ReductionPlan:
             changed = senders[number]
             sender, place = expand(onward.ptr, changed.node)
             entered = take_rows(onward.items, place)
-            keys.append(take_rows(changed.edge * num_nodes, sender) + take_rows(layer.destination_node, entered))
+            keys.append(take_rows(changed.variant * num_nodes, sender) + take_rows(layer.destination_node, entered))
             edges.append(entered)
             positions.append(sender + first if first else sender)
-            first += changed.edge.numel()
+            first += changed.node.numel()
         entered = _joined(edges)
         if layer.blocks is not None:
             for number in layer.blocks.targets:
                 changed = senders[number]
                 changed = changed.at(self._paths.needed[call][changed.node].nonzero().view(-1))
-                keys.append(changed.edge * num_nodes + changed.node)
-            keys.append(reached.edge * num_nodes + reached.node)
+                keys.append(changed.keys(num_nodes))
+            keys.append(reached.keys(num_nodes))
+        elif starts is not None:
+            keys.append(starts.keys(num_nodes))
         key, row = _joined(keys).unique(return_inverse=True)
-        edge = key.div(num_nodes, rounding_mode="floor")
-        records = RowKeys(edge, key - edge * num_nodes)
+        records = RowKeys.of_keys(key, num_nodes)
         source = take_rows(layer.source, entered)
         return records, Changes(row[: entered.numel()], entered, source, _joined(positions))
 
@@ -242,7 +268,7 @@ class ReductionPlan:
             recomputed, recomputed_sender = self._through_loops(changes)
         else:
             sender, is_own = self._own_senders(layer, records, senders)
-            recomputed = (is_own | layer.enters(layer.edges(edges[records.edge]), local.node)).nonzero().view(-1)
+            recomputed = (is_own | layer.enters(layer.edges(edges[records.variant]), local.node)).nonzero().view(-1)
             recomputed_sender = take_rows(sender, recomputed)
             unchanged = ~is_own[recomputed]
             unchanged = unchanged if bool(unchanged.any()) else None
@@ -259,7 +285,7 @@ class ReductionPlan:
         changes: Changes,
         senders: Sequence[RowKeys],
         families: Sequence[RowKeys],
-        reduced: RowKeys,
+        variants: Variants,
     ) -> MessagePlan:
         """Return the plan for a layer without attention that changed rows send messages to."""
         layer, places = self.layers[call], self._places_of(call, senders, families)
@@ -269,17 +295,48 @@ class ReductionPlan:
             sender, is_own = self._own_senders(layer, records, senders)
             moved = is_own.nonzero().view(-1)
             moved_sender = take_rows(sender, moved)
-        is_reached = take_rows(reduced.node, senders[0].edge) == senders[0].node
+        end = self.graph.destination[variants.edge]
+        is_reached = take_rows(end, senders[0].variant) == senders[0].node
+        has_new_features = bool(self.stages.feeds[call])
+        first, entry = local.node.numel(), changes.num_entries
+        reference = reduced_reference = None
+        if variants.base is not None:
+            variant = take_rows(senders[0].variant, changes.sender)
+            first, entry = (
+                int(torch.searchsorted(numbers, variants.first_copy)) for numbers in (records.variant, variant)
+            )
+            if has_new_features:
+                reference = self._sender_of_base(senders[0], variants, variant[entry:], changes.source[entry:])
+                edge = take_rows(variants.edge, records.variant[first:])
+                source = take_rows(self.graph.source, edge)
+                reduced_reference = self._sender_of_base(senders[0], variants, records.variant[first:], source)
+            else:
+                reduced_reference = torch.full_like(records.variant[first:], -1)
         return MessagePlan(
-            places[0], bool(self.stages.feeds[call]), is_reached, changes, moved, moved_sender, places[-1]
+            places[0],
+            has_new_features,
+            is_reached,
+            changes,
+            moved,
+            moved_sender,
+            places[-1],
+            first,
+            entry,
+            reference,
+            reduced_reference,
         )
+
+    def _sender_of_base(self, senders: RowKeys, variants: Variants, variant: Tensor, node: Tensor) -> Tensor:
+        """Return the sender of each node in the base of a variant; -1 if the node does not change there."""
+        place, is_found = senders.find(variants.base_of(variant), node, self.graph.num_nodes)
+        return torch.where(is_found, place, -1)
 
     def _places_of(self, call: int, senders: Sequence[RowKeys], families: Sequence[RowKeys]) -> list[Tensor | None]:
         """Return the positions of the changed rows of each input of a call among its rows; None if all changed."""
         layer, places = self.layers[call], list[Tensor | None]()
         for number, feeds in enumerate(self.stages.inputs[call]):
             if not feeds:
-                places.append(senders[number].edge[:0])  # none of its rows changes
+                places.append(senders[number].node[:0])  # none of its rows changes
                 continue
             rows = families[self.stages.family[feeds[0]]]
             rows = rows if layer.blocks is None else self._families.of_type(rows, layer.blocks.inputs[number])
@@ -298,13 +355,13 @@ class ReductionPlan:
     def _own_senders(self, layer: LayerGraph, records: RowKeys, senders: Sequence[RowKeys]) -> tuple[Tensor, Tensor]:
         """Return the position of each row among the senders that are destinations, and a mask of those found."""
         assert layer.blocks is not None
-        own_sender = torch.zeros_like(records.edge)
+        own_sender = torch.zeros_like(records.node)
         is_own, first = torch.zeros_like(own_sender, dtype=torch.bool), 0
         for number in layer.blocks.targets:
-            place, is_sender = senders[number].find(records.edge, records.node, self.graph.num_nodes)
+            place, is_sender = senders[number].find(records.variant, records.node, self.graph.num_nodes)
             own_sender = torch.where(is_sender, place + first, own_sender)
             is_own |= is_sender
-            first += senders[number].edge.numel()
+            first += senders[number].node.numel()
         return own_sender, is_own
 
 

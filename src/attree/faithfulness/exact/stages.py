@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from attree.attention.provenance import Marks, Provenance, tensors_in
@@ -24,6 +25,9 @@ READOUT = -1
 
 EDGES = -2
 """The stage of arguments about edges."""
+
+INSIDE = -3
+"""Stage of the features that a layer is given, while it runs: of call c it is `INSIDE - c`."""
 
 
 Reads = Literal["graphs", "one graph", "links"]
@@ -46,6 +50,8 @@ class Stages:
         width: Length of a row of the widest tensor.
         reads: Rows that one output depends on; None for a single node.
         readout: The family whose rows outputs read; None with `reads`.
+        rooted: For each call, whether the layer reads its nodes' own features after its messages (a root weight). Such
+            a layer is given them at the rows that it returns, so they need not share rows with its input.
     """
 
     inputs: tuple[InputCalls, ...]
@@ -54,6 +60,7 @@ class Stages:
     width: int
     reads: Reads | None = None
     readout: int | None = None
+    rooted: tuple[bool, ...] = ()
 
     @cached_property
     def feeds(self) -> tuple[tuple[int, ...], ...]:
@@ -97,6 +104,39 @@ class StageMode(Provenance):
         self.inputs: list[InputCalls] = []
         self.meetings: set[Marks] = set()
         self.reshaped: set[int] = set()
+        self._rooted: dict[int, bool] = {}
+        self._outside: dict[int, Marks] = {}
+        self._open: int | None = None
+
+    def enter(self, call: int, values: Any) -> Any:
+        """Return the arguments of a layer with stages of their own, so that they need not have the rows of its output.
+
+        Args:
+            call: The number of the call that the layer makes, from 1.
+            values: Its arguments.
+        """
+        of_nodes = [tensor for tensor in tensors_in(values) if self.marks(tensor) and not self._is_other(tensor)]
+        self._outside[call] = self.marks(of_nodes)
+        copies = {id(tensor): tensor.clone() for tensor in of_nodes}
+        self.mark(list(copies.values()), INSIDE - call)
+        self._open = call
+        return torch.utils._pytree.tree_map_only(Tensor, lambda tensor: copies.get(id(tensor), tensor), values)
+
+    def leave(self, call: int, output: Any) -> None:
+        """Mark what a layer returns as the output of its call alone."""
+        self._open = None
+        self._rooted[call] = INSIDE - call in self.marks(output)
+        self.mark(output, call)
+
+    def _is_other(self, tensor: Tensor) -> bool:
+        """Whether a tensor belongs to edges, graphs or links."""
+        return not self.marks(tensor).isdisjoint((EDGES, READOUT))
+
+    def outside(self, stages: Marks) -> Marks:
+        """Return stages as they are outside the layer that runs."""
+        if self._open is None or INSIDE - self._open not in stages:
+            return stages
+        return stages - {INSIDE - self._open} | self._outside[self._open]
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -105,6 +145,8 @@ class StageMode(Provenance):
         stages = self.marks((args, kwargs))
         if EDGES in stages and len(stages) > 1:
             raise StageError("its forward mixes nodes and edges outside its attention layers")
+        if any(stage < EDGES and stage != INSIDE - (self._open or 0) for stage in stages):
+            raise StageError("its forward reads what was inside a layer after the layer has run")
         if len(stages) > 1:
             self.meetings.add(stages)
         out = super().__torch_dispatch__(func, types, args, kwargs)
@@ -144,7 +186,8 @@ class StageMode(Provenance):
         if reads is not None:
             readout = numbers[family[READOUT if has_argument else outputs[0] if outputs else INPUT]]
         families = tuple(numbers[family[stage]] for stage in stages if stage != READOUT)
-        return Stages(tuple(self.inputs), families, outputs, self.width, reads, readout)
+        rooted = tuple(self._rooted.get(call, False) for call in range(1, len(self.inputs) + 1))
+        return Stages(tuple(self.inputs), families, outputs, self.width, reads, readout, rooted)
 
 
 def _length(tensor: Tensor) -> int | None:
