@@ -12,7 +12,7 @@ A convolution may drop, add or move self-loops, and run on the edges of one type
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -124,10 +124,12 @@ class Origin:
     Attributes:
         nodes: Id of each node, ascending.
         edges: Id of each edge of `Graph.edge_index` in the larger graph's `edge_index`, ascending.
+        num_nodes: Number of nodes of the larger graph.
     """
 
     nodes: Tensor
     edges: Tensor
+    num_nodes: int
 
 
 class Graph:
@@ -202,6 +204,10 @@ class Graph:
     def whole_nodes(self, nodes: Tensor) -> Tensor:
         """Return the ids that nodes have in the graph that this graph was cut from; without one, their own."""
         return nodes if self.origin is None else self.origin.nodes[nodes]
+
+    def whole_ids(self, nodes: Sequence[int]) -> list[int]:
+        """Return `whole_nodes` of a list, for texts and pictures."""
+        return list(nodes) if self.origin is None else self.origin.nodes[list(nodes)].tolist()
 
     def whole_edges(self, edges: Tensor) -> Tensor:
         """Return the ids that edges have in the graph that this graph was cut from; without one, their own."""

@@ -66,13 +66,14 @@ class NodeAttribution:
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a table with the columns target, node and score; `node_type` too if there are types."""
-        owner = self.targets.repeat_interleave(self.ptr.diff())
+        owner = self.graph.whole_nodes(self.targets).repeat_interleave(self.ptr.diff())
         columns: dict[str, Any] = {"target": owner.cpu().numpy()}
         types, nodes = self.graph.types, self.nodes
         if types is not None:
             names = [types.node_types[number] for number in types.type_of_nodes(nodes).tolist()]
             columns |= {"node_type": names}
             nodes = types.local(nodes)
+        nodes = self.graph.whole_nodes(nodes)
         return pd.DataFrame(columns | {"node": nodes.cpu().numpy(), "score": self.scores.cpu().numpy()})
 
 

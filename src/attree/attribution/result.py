@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch_geometric.explain import Explanation, HeteroExplanation
 
-from attree.attention.graph import Graph, Types
+from attree.attention.graph import Graph, Origin, Types
 from attree.errors import ArgumentError, MissingDataError, expect, expect_int, expect_list, expect_path
 from attree.io.files import read_npz, write_npz
 from attree.tensors.arrays import are_pointers, find, pointers, row_of
@@ -52,6 +52,31 @@ class StoredAttribution(NamedTuple):
     edges: Tensor
     scores: Tensor
     node_type: str | None = None
+
+
+def origin_arrays(graph: Graph) -> dict[str, np.ndarray]:
+    """Return the arrays that say which part of a larger graph a graph is; none if it is whole."""
+    if graph.origin is None:
+        return {}
+    origin = graph.origin
+    return {
+        "whole_nodes": origin.nodes.cpu().numpy(),
+        "whole_edges": origin.edges.cpu().numpy(),
+        "whole_size": np.array(origin.num_nodes),
+    }
+
+
+def read_origin(arrays: dict[str, np.ndarray], graph: Graph) -> None:
+    """Set the larger graph that the graph in a file is a part of, if the file names one."""
+    if "whole_size" not in arrays:
+        return
+    nodes, edges = (torch.from_numpy(arrays[name]) for name in ("whole_nodes", "whole_edges"))
+    size = int(arrays["whole_size"])
+    fits = nodes.shape == (graph.num_nodes,) and edges.shape == (graph.num_edges,)
+    fits = fits and nodes.dtype == edges.dtype == torch.int64
+    fits = fits and (nodes.numel() == 0 or 0 <= int(nodes.min()) <= int(nodes.max()) < size)
+    _require(fits, "its nodes do not fit the larger graph")
+    graph.origin = Origin(nodes, edges, size)
 
 
 def typed_arrays(types: Types, node_type: str | None) -> dict[str, np.ndarray]:
@@ -103,6 +128,7 @@ def read_attribution(path: Path, max_nodes: int | None = None) -> StoredAttribut
         _require(num_nodes <= limit, f"it claims {num_nodes:,} nodes; pass `max_nodes` to read more than {limit:,}")
         types, node_type = read_types(arrays, num_nodes)
         graph = Graph(torch.from_numpy(arrays["edge_index"]), num_nodes, types)
+        read_origin(arrays, graph)
         targets, ptr, edges, scores = (torch.from_numpy(arrays[name]) for name in ("targets", "ptr", "edges", "scores"))
         _check_values(graph, targets, ptr, edges, scores)
     except ArgumentError as error:
@@ -315,7 +341,7 @@ class Attribution:
         [M] (positions in the edge list with self-loops: the given edges without self-loops in their order, then one
         self-loop per node), `scores` [M] (bfloat16 becomes float32). A heterogeneous graph is stored as the union of
         its types, with the arrays `node_types`, `node_counts`, `edge_types` [K, 3], `edge_counts` and `node_type` (of
-        the targets).
+        the targets). A part of a graph on disk has `whole_nodes` and `whole_edges`, the ids there.
         """
         # NumPy has no bfloat16.
         scores = self.scores.float() if self.scores.dtype == torch.bfloat16 else self.scores
@@ -330,6 +356,7 @@ class Attribution:
             edges=self.edges.cpu().numpy(),
             scores=scores.cpu().numpy(),
             **({} if self.graph.types is None else typed_arrays(self.graph.types, self.node_type)),
+            **origin_arrays(self.graph),
         )
 
     @classmethod

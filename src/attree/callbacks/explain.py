@@ -36,10 +36,11 @@ from attree.errors import expect, expect_bool, expect_int
 from attree.evaluation import Evaluation, EvaluationConfig, Evaluator
 from attree.evaluation.config import Shard
 from attree.evaluation.names import PREFIX, SECONDS
+from attree.evaluation.on_disk import explained_in_disk_fit
 from attree.evaluation.tables import TableKind
 from attree.faithfulness import DEFAULT_PROTOCOLS, ReductionProtocol
 from attree.runs.run_folder import stage_folder
-from attree.source import Drawn, Reading, Subset, explained_in_fit
+from attree.source import Drawn, Reading, Subset, disk_source_of, explained_in_fit
 from attree.source.from_lightning import of_trainer
 from attree.subject import Head
 from attree.subject.binding import Call
@@ -91,9 +92,9 @@ class ExplainCallback(Callback):
         random_draws: Number of draws that the final statistics of `random` are averaged over; before, they are of one.
         seed: Seed of the choice of targets and of the `random` method.
         subset: The subset of nodes or graphs that targets are drawn from: `all`, `train`, `val` or `test`.
-        data: The data to explain: a PyG `Data` or `HeteroData`, or a list or dataset of `Data`. None takes the
-            trainer's data module (attree's, or PyG's `LightningNodeData`, `LightningLinkData` and `LightningDataset`)
-            or the trainer's loaders.
+        data: The data to explain: a PyG `Data` or `HeteroData`, a list or dataset of `Data`, or an `OnDiskGraph`. None
+            takes the trainer's data module (attree's, or PyG's `LightningNodeData`, `LightningLinkData` and
+            `LightningDataset`) or the trainer's loaders.
         truth: True edges of nodes; None takes those of attree's data modules.
         network: Path of the network inside the module, such as `model.backbone`. None takes the first whose outputs fit
             the labels: the module itself, then `net`, `model`, `gnn`, `network`, `backbone`, `encoder`.
@@ -285,17 +286,22 @@ class ExplainCallback(Callback):
         """Return the evaluator of this call of the trainer; the first time, find what to explain."""
         state, config = self._state, self.config
         if state.evaluator is None:
-            source = of_trainer(trainer, self.data, self.subset, config.seed)
-            explained = explained_in_fit(
-                pl_module,
-                source,
-                self.reading,
-                config.num_targets,
-                config.seed,
-                pl_module.device,
-                state.drawn,
-                self.truth,
-            )
+            on_disk = disk_source_of(trainer if self.data is None else self.data, self.subset)
+            if on_disk is None:
+                source = of_trainer(trainer, self.data, self.subset, config.seed)
+                explained = explained_in_fit(
+                    pl_module,
+                    source,
+                    self.reading,
+                    config.num_targets,
+                    config.seed,
+                    pl_module.device,
+                    state.drawn,
+                    self.truth,
+                )
+            else:
+                expect(self.truth is None, "truth", "None for a graph on disk", "ground truth")
+                explained, config = explained_in_disk_fit(pl_module, on_disk, self.reading, config, state.drawn)
             shard = Shard(trainer.global_rank, trainer.world_size)
             state.evaluator = Evaluator(
                 explained.subject, explained.targets, config, explained.truth, labels=explained.labels, shard=shard

@@ -10,6 +10,7 @@ import argparse
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from jsonargparse import ArgumentParser
@@ -38,11 +39,15 @@ class _Instantiator(_InstantiatorFn):
     """Lightning's instantiator, which records arguments for `load_from_checkpoint`, without links to missing arguments.
 
     The target of a link may not exist: a user's module may have no `net` whose width could be set. jsonargparse ignores
-    such a link; Lightning fails on it.
+    such a link; Lightning fails on it. A module that is an argument of another one (`OnDisk.source`) is only made:
+    Lightning would record the other one's arguments as its own.
     """
 
     def __call__(self, class_type: type, *args: Any, applied_instantiation_links: dict[str, Any], **kwargs: Any) -> Any:
         self.cli._dump_config()
+        home, _, name = str((self.cli.config_dump.get(self.key) or {}).get("class_path", "")).rpartition(".")
+        if home and getattr(import_module(home), name, class_type) is not class_type:
+            return class_type(*args, **kwargs)
         links = {key: value for key, value in applied_instantiation_links.items() if _has(self.cli.config_dump, key)}
         return super().__call__(class_type, *args, applied_instantiation_links=links, **kwargs)
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from attree.data.neighbor_sampling import TorchNeighborSampler, neighbor_loader
     from attree.data.node_data import HeteroDataModule, NodeDataModule
     from attree.data.on_disk import OnDiskGraph, write_graph
+    from attree.data.on_disk.training import OnDisk
 
 __all__ = [
     "ACM",
@@ -45,6 +46,7 @@ __all__ = [
     "Infection",
     "LinkDataModule",
     "NodeDataModule",
+    "OnDisk",
     "OnDiskGraph",
     "Planetoid",
     "PlanetoidLinks",
@@ -71,6 +73,7 @@ _HOMES = {
     "Infection": "datasets.infection",
     "LinkDataModule": "link_data",
     "NodeDataModule": "node_data",
+    "OnDisk": "on_disk.training",
     "OnDiskGraph": "on_disk",
     "Planetoid": "datasets.planetoid",
     "PlanetoidLinks": "datasets.planetoid",

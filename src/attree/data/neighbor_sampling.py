@@ -13,9 +13,10 @@ from torch_geometric.data import Data
 from torch_geometric.loader import NeighborLoader, NodeLoader
 from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 
-from attree.data.splits import TrainingShard
+from attree.data.on_disk.graph import DiskEdges, DiskFeatures, OnDiskGraph
+from attree.data.splits import EvaluationShard, TrainingShard
 from attree.errors import expect, expect_int
-from attree.tensors.arrays import expand, pointers, row_of
+from attree.tensors.arrays import pointers, row_of
 
 
 class TorchNeighborSampler(BaseSampler):
@@ -50,6 +51,12 @@ class TorchNeighborSampler(BaseSampler):
         seed: int = 0,
         rank: int = 0,
     ) -> None:
+        self._prepare(num_nodes, num_neighbors, replace, seed, rank)
+        destination, self._permutation = edge_index[1].sort(stable=True)
+        self._source = edge_index[0][self._permutation]
+        self._ptr = pointers(destination.bincount(minlength=num_nodes))
+
+    def _prepare(self, num_nodes: int, num_neighbors: Sequence[int], replace: bool, seed: int, rank: int) -> None:
         check_num_neighbors(num_neighbors)
         expect_int(seed, "seed")
         expect_int(rank, "rank")
@@ -58,15 +65,12 @@ class TorchNeighborSampler(BaseSampler):
         self.seed = seed
         self.rank = rank
         self.epoch = 0
-        destination, self._permutation = edge_index[1].sort(stable=True)
-        self._source = edge_index[0][self._permutation]
-        self._ptr = pointers(destination.bincount(minlength=num_nodes))
         # Position of each node in the current sample; -1 if absent. Only touched entries are cleared.
         self._place = torch.full((num_nodes,), -1)
 
     @property
-    def edge_permutation(self) -> Tensor:
-        """Position in `edge_index` of each sorted edge; samples refer to sorted edges."""
+    def edge_permutation(self) -> Tensor | None:
+        """Position in `edge_index` of each sorted edge; samples refer to sorted edges. None for the same position."""
         return self._permutation
 
     def set_epoch(self, epoch: int) -> None:
@@ -84,7 +88,7 @@ class TorchNeighborSampler(BaseSampler):
             frontier, total = seeds, seeds.numel()
             for count in self.num_neighbors:
                 owner, places = self._draw(frontier, count, generator)
-                reached = self._source.index_select(0, places)
+                reached = self._sources(places)
                 edges.append(places)
                 sources.append(reached)
                 columns.append(owner + (total - frontier.numel()))
@@ -109,6 +113,15 @@ class TorchNeighborSampler(BaseSampler):
         """Raise: PyG's interface has this method, but this sampler samples from nodes only."""
         raise NotImplementedError(f"{type(self).__name__} samples from nodes only.")
 
+    def _bounds(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the position of the first sorted edge that enters each node, and the number of these edges."""
+        begin = self._ptr.index_select(0, nodes)
+        return begin, self._ptr.index_select(0, nodes + 1) - begin
+
+    def _sources(self, places: Tensor) -> Tensor:
+        """Return the sources of some sorted edges."""
+        return self._source.index_select(0, places)
+
     def _generator(self, inputs: NodeSamplerInput) -> torch.Generator:
         first = int(inputs.node[0] if inputs.input_id is None else inputs.input_id[0]) if inputs.node.numel() else 0
         state = np.random.SeedSequence((self.seed, self.rank, self.epoch, first)).generate_state(1, np.uint64)
@@ -125,10 +138,9 @@ class TorchNeighborSampler(BaseSampler):
 
     def _draw(self, nodes: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Draw incoming edges of `nodes`; return the position of each edge's node, ascending, and the sorted edge."""
-        begin = self._ptr.index_select(0, nodes)
-        degree = self._ptr.index_select(0, nodes + 1) - begin
+        begin, degree = self._bounds(nodes)
         if count < 0:
-            return expand(self._ptr, nodes)
+            return _first(begin, degree)
         if self.replace:
             drawing = (degree > 0).nonzero().view(-1)
             sizes = degree[drawing]
@@ -139,6 +151,39 @@ class TorchNeighborSampler(BaseSampler):
         drawn_places = begin[exceeding] + _subsets(degree[exceeding], count, generator)
         # Each of these nodes has exactly `count` consecutive places, which are overwritten.
         return owner, places.masked_scatter_(exceeding.index_select(0, owner), drawn_places.t().contiguous())
+
+
+class DiskNeighborSampler(TorchNeighborSampler):
+    """A `TorchNeighborSampler` that reads the edges of a graph on disk: the same draws as in memory.
+
+    In memory, it needs 8 bytes per node.
+
+    Args:
+        graph: The graph.
+        num_neighbors: Edges to draw per node in each hop; -1 takes all.
+        replace: Draw with replacement.
+        seed: Seed of the draws.
+        rank: Rank of the process.
+    """
+
+    def __init__(
+        self, graph: OnDiskGraph, num_neighbors: Sequence[int], replace: bool = False, seed: int = 0, rank: int = 0
+    ) -> None:
+        self._prepare(graph.num_nodes, num_neighbors, replace, seed, rank)
+        self._graph = graph
+
+    @property
+    def edge_permutation(self) -> None:
+        """None: edges in the folder are sorted."""
+        return None
+
+    def _bounds(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        ends = self._graph.file("indptr").take(torch.cat([nodes, nodes + 1]))
+        begin, end = ends.split(nodes.numel())
+        return begin, end - begin
+
+    def _sources(self, places: Tensor) -> Tensor:
+        return self._graph.file("indices").take(places).long()
 
 
 def _first(begin: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
@@ -163,14 +208,14 @@ def _subsets(sizes: Tensor, count: int, generator: torch.Generator) -> Tensor:
     return subsets
 
 
-def check_num_neighbors(num_neighbors: Sequence[int]) -> None:
+def check_num_neighbors(num_neighbors: Sequence[int], argument: str = "num_neighbors") -> None:
     """Raise unless the numbers of edges to draw in each hop are valid."""
     are_valid = len(num_neighbors) > 0 and all(count == -1 or count >= 1 for count in num_neighbors)
-    expect(are_valid, "num_neighbors", "integers >= 1, or -1 for all, one per hop", list(num_neighbors))
+    expect(are_valid, argument, "integers >= 1, or -1 for all, one per hop", list(num_neighbors))
 
 
 def neighbor_loader(
-    graph: Data,
+    graph: Data | OnDiskGraph,
     seeds: Tensor,
     num_neighbors: Sequence[int],
     batch_size: int,
@@ -179,15 +224,16 @@ def neighbor_loader(
     world_size: int = 1,
     num_workers: int = 0,
     epoch: int = 0,
+    shuffle: bool = True,
 ) -> NodeLoader:
     """Return a loader over this process's share of the seed nodes, in a new order every epoch.
 
     A batch is a `Data` of sampled nodes, the `batch_size` seeds first, with `x`, `y`, `edge_index` and `n_id`. Only the
-    rows of sampled nodes are copied. If pyg-lib or torch-sparse is installed, PyG samples (from the global random
-    state), else `TorchNeighborSampler` does.
+    rows of sampled nodes are copied. If pyg-lib or torch-sparse is installed, PyG samples a graph in memory (from the
+    global random state), else `TorchNeighborSampler` does.
 
     Args:
-        graph: The whole graph, with x, edge_index and y.
+        graph: The whole graph, with x, edge_index and y; or a graph on disk, of which only the sampled rows are read.
         seeds: Ids of the nodes to train on, over all processes.
         num_neighbors: Edges to draw per node in each hop; -1 takes all.
         batch_size: Seeds per step and process.
@@ -196,12 +242,29 @@ def neighbor_loader(
         world_size: Number of processes.
         num_workers: Number of processes that sample ahead of training.
         epoch: The first epoch.
+        shuffle: Whether the order is new every epoch, and processes get equally many seeds. Otherwise, each has every
+            `world_size`-th seed, and draws the same in each epoch.
     """
-    columns = Data(x=graph.x, edge_index=graph.edge_index, y=graph.y)
-    common = {"input_nodes": seeds, "batch_size": batch_size, "num_workers": num_workers}
-    if typing.WITH_PYG_LIB or typing.WITH_TORCH_SPARSE:
-        shard = TrainingShard(seeds, rank, world_size, seed, epoch=epoch)
-        return NeighborLoader(columns, list(num_neighbors), sampler=shard, generator=shard.generator, **common)
-    neighbors = TorchNeighborSampler(graph.edge_index, graph.num_nodes, num_neighbors, seed=seed, rank=rank)
-    shard = TrainingShard(seeds, rank, world_size, seed, neighbors, epoch)
-    return NodeLoader(columns, neighbors, sampler=shard, generator=shard.generator, **common)
+    common: dict[str, Any] = {"input_nodes": seeds, "batch_size": batch_size, "num_workers": num_workers}
+    columns: Data | tuple[DiskFeatures, DiskEdges]
+    neighbors: TorchNeighborSampler | None
+    if isinstance(graph, OnDiskGraph):
+        columns = DiskFeatures(graph, ("x", "y")), DiskEdges(graph)
+        neighbors = DiskNeighborSampler(graph, num_neighbors, seed=seed, rank=rank)
+    else:
+        # Rows are copied ten times as fast from a tensor that stores them row by row.
+        columns = Data(x=graph.x.contiguous(), edge_index=graph.edge_index, y=graph.y)
+        has_sampler = typing.WITH_PYG_LIB or typing.WITH_TORCH_SPARSE
+        neighbors = (
+            None
+            if has_sampler
+            else TorchNeighborSampler(graph.edge_index, graph.num_nodes, num_neighbors, seed=seed, rank=rank)
+        )
+    if shuffle:
+        shard = TrainingShard(seeds, rank, world_size, seed, neighbors, epoch)
+        common |= {"sampler": shard, "generator": shard.generator}
+    else:
+        common |= {"sampler": EvaluationShard(seeds, rank, world_size), "generator": torch.Generator()}
+    if neighbors is None:
+        return NeighborLoader(columns, list(num_neighbors), **common)
+    return NodeLoader(columns, neighbors, **common)

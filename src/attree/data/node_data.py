@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import nn
 from torch_geometric.data import Data, HeteroData
@@ -28,11 +28,8 @@ from attree.data.checks import (
 from attree.data.dataset_module import WholeGraph, WholeGraphModule
 from attree.data.ground_truth import GroundTruth
 from attree.data.neighbor_sampling import check_num_neighbors, neighbor_loader
-from attree.data.splits import epoch_of, index_mask, process_of
+from attree.data.splits import epoch_of, index_mask, process_of, random_parts
 from attree.errors import ArgumentError, expect, expect_instance, expect_int
-
-SPLIT = (0.6, 0.2)
-"""Fractions of training and validation nodes in a random split; the rest is for testing."""
 
 
 class NodeDataModule(WholeGraphModule[Data]):
@@ -105,18 +102,8 @@ class NodeDataModule(WholeGraphModule[Data]):
 
     def check_network(self, module: nn.Module) -> None:
         """Raise if a network has more layers than `num_neighbors` has hops, and warn if it may have more."""
-        if self.num_neighbors is None:
-            return
-        hops, layers = len(self.num_neighbors), stated_depth(module)
-        if layers is not None:
-            expect(
-                hops >= layers, "num_neighbors", f"{layers} numbers, one per layer of the network", self.num_neighbors
-            )
-        elif hops < num_convolutions(module):
-            rank_zero_warn(
-                f"`num_neighbors` has {hops} of the {num_convolutions(module)} numbers that the network's convolutions "
-                "may need: if they are in sequence, the network is trained on neighbourhoods that are cut off."
-            )
+        if self.num_neighbors is not None:
+            check_depth(module, self.num_neighbors)
 
     def train_dataloader(self) -> WholeGraph[Data] | NodeLoader:
         """Return a loader of the whole graph, or of sampled mini-batches of this process's training nodes."""
@@ -193,8 +180,7 @@ def _split_at_random(graph: Data, seed: int) -> None:
     expect(not present, "split_seed", "None for a graph that has masks", f"{seed} beside {present}")
     expect_int(seed, "split_seed")
     size = graph.x.size(0)
-    ends = [round(SPLIT[0] * size), round(sum(SPLIT) * size)]
-    for mask, nodes in zip(MASKS, np.split(np.random.default_rng(seed).permutation(size), ends), strict=True):
+    for mask, nodes in zip(MASKS, random_parts(size, seed), strict=True):
         graph[mask] = index_mask(nodes, size)
 
 
@@ -255,6 +241,18 @@ def offsets(graph: HeteroData) -> dict[str, int]:
         first_ids[kind] = begin
         begin += int(graph[kind].num_nodes or 0)
     return first_ids
+
+
+def check_depth(module: nn.Module, num_neighbors: Sequence[int]) -> None:
+    """Raise if a network has more layers than `num_neighbors` has hops, and warn if it may have more."""
+    hops, layers = len(num_neighbors), stated_depth(module)
+    if layers is not None:
+        expect(hops >= layers, "num_neighbors", f"{layers} numbers, one per layer of the network", num_neighbors)
+    elif hops < num_convolutions(module):
+        rank_zero_warn(
+            f"`num_neighbors` has {hops} of the {num_convolutions(module)} numbers that the network's convolutions "
+            "may need: if they are in sequence, the network is trained on neighbourhoods that are cut off."
+        )
 
 
 def stated_depth(module: nn.Module) -> int | None:

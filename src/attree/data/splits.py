@@ -24,6 +24,16 @@ def index_mask(index: np.ndarray, size: int) -> Tensor:
     return mask
 
 
+SPLIT = (0.6, 0.2)
+"""Fractions of training and validation nodes in a random split; the rest is for testing."""
+
+
+def random_parts(size: int, seed: int) -> list[np.ndarray]:
+    """Split the nodes 0 .. size - 1 at random into those for training, validation and testing."""
+    ends = [round(SPLIT[0] * size), round(sum(SPLIT) * size)]
+    return np.split(np.random.default_rng(expect_int(seed, "split_seed")).permutation(size), ends)
+
+
 def random_fraction(size: int, fraction: float, rng: np.random.Generator) -> np.ndarray:
     """Draw `fraction` of the nodes 0 .. size - 1 without replacement."""
     return rng.permutation(size)[: round(fraction * size)]

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from attree.attribution import Methods
 from attree.data import GroundTruth
-from attree.data.on_disk import OnDiskGraph
 from attree.defaults import RANDOM_DRAWS, SEED
 from attree.errors import ArgumentError, expect, expect_instance
 from attree.evaluation.config import EvaluationConfig
@@ -22,7 +21,7 @@ from attree.evaluation.stability import evaluated_peers, stability_of
 from attree.faithfulness import DEFAULT_PROTOCOLS, Protocols
 from attree.faithfulness.reduction import Progress
 from attree.io.terminal import LateBar
-from attree.source import Reading, explained_by_user
+from attree.source import Reading, disk_source_of, explained_by_user
 from attree.source.target_labels import predicted_classes
 from attree.subject import Head, Subject
 from attree.subject.binding import Call
@@ -111,12 +110,12 @@ def evaluate(
     expect_instance(truth, "truth", GroundTruth, optional=True)
     is_list = isinstance(models, list | tuple) and all(isinstance(peer, nn.Module | str | Path) for peer in models)
     expect(is_list, "models", "a list of models or folders of runs", models)
-    if isinstance(data, OnDiskGraph):
+    if (on_disk := disk_source_of(data)) is not None:
         from attree.evaluation.on_disk import DiskSubjects, check_plain, evaluate_on_disk
 
         check_plain(truth=truth, level=level, readout=readout, node_type=node_type, models=models or None)
         config = EvaluationConfig(methods, protocols, random_draws=random_draws, seed=seed, sets=sets)
-        subjects = DiskSubjects(model, data, call=call, mode=mode, return_type=return_type, label=label)
+        subjects = DiskSubjects(model, on_disk.graph, call=call, mode=mode, return_type=return_type, label=label)
         return evaluate_on_disk(subjects, targets, num_targets, config, progress)
     config = EvaluationConfig(methods, protocols, random_draws=random_draws, seed=seed, sets=sets)
     reading = Reading(call, level, node_type, readout, Head(mode, return_type, label))

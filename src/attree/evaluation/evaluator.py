@@ -275,9 +275,11 @@ class Evaluator:
 
 
 def _population(subject: Subject) -> int | None:
-    """Return how many targets there are to draw from; None for graphs, and for a part cut out of a larger graph."""
-    is_sample = subject.level == "graph" or subject.graph.origin is not None
-    return None if is_sample else subject.targets().numel()
+    """Return how many targets there are to draw from; None for graphs."""
+    origin = subject.graph.origin
+    if origin is not None:
+        return origin.num_nodes
+    return None if subject.level == "graph" else subject.targets().numel()
 
 
 def _versions(model: nn.Module) -> list[tuple[int, int]] | None:

@@ -8,11 +8,9 @@ that reads the whole graph (a norm over all nodes, global attention) gives other
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -25,7 +23,8 @@ from attree.attention.capture import check_model
 from attree.attention.graph import Graph, Origin
 from attree.attention.stand_ins import eval_mode, score_tensor
 from attree.attribution import AttributionMethod, FlowMethod, Pairs, Random, make_methods
-from attree.data.on_disk import OnDiskGraph, Room, Surroundings, TooLargeError, cut_out, joined_cuts
+from attree.data.on_disk import OnDiskGraph, Room, Surroundings, cut_out, joined_cuts
+from attree.data.on_disk.surroundings import probe_nodes, read_type, room_of, sparse_nodes
 from attree.defaults import NUM_TARGETS
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.evaluation.config import EvaluationConfig
@@ -37,7 +36,18 @@ from attree.evaluation.statistics import PooledStatistics, mean_over_targets
 from attree.faithfulness import Reduction
 from attree.faithfulness.reduction import Progress
 from attree.io.terminal import progress_bar
-from attree.source import Reading, TargetLabels, choose_targets, explained_by_user
+from attree.source import (
+    DiskSource,
+    Drawn,
+    ExplainedModel,
+    Reading,
+    Source,
+    TargetLabels,
+    choose_targets,
+    explained_by_user,
+    find_subject,
+)
+from attree.source.explained_model import known_head
 from attree.subject import Head, Part, Subject
 from attree.subject.arguments import parameters
 from attree.subject.facts import model_structure
@@ -49,14 +59,8 @@ from attree.tensors.limits import chunk_bounds
 PROBES = 4
 """Number of targets of the experiment; as many others are beside them."""
 
-CANDIDATES = 256
-"""Number of nodes from which those with few edges around them are taken."""
-
 EXPERIMENT_MEMORY = 2**26
 """Bytes that the experiment may take even if the budget is smaller."""
-
-PROBE_EDGES = 2**14
-"""A neighbourhood with more edges than this is no probe."""
 
 _FACTS: WeakKeyDictionary[OnDiskGraph, WeakKeyDictionary[nn.Module, tuple[Any, int, int, Surroundings]]]
 _FACTS = WeakKeyDictionary()
@@ -81,20 +85,18 @@ class DiskSubjects:
         check_model(model)
         expect("x" in graph, "graph", "one with node features `x`", f"one with {', '.join(graph.attributes)}")
         self.model, self.graph, self._call, self._head = model, graph, call, head
-        weights = [weight for weight in model.parameters() if weight.is_floating_point()]
-        self._dtype = weights[0].dtype if weights else torch.float32
         self._device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
         self._takes_ids = call is None and any(parameter.name == "n_id" for parameter in parameters(model))
-        self.room = self._room()
+        self.room = room_of(graph, model)
         self._proper_edges = graph.num_edges - len(graph.array("self_loops"))
         self._wide_room = replace(self.room, memory=max(graph.memory, EXPERIMENT_MEMORY))
         facts = _FACTS.setdefault(graph, WeakKeyDictionary())
         structure = model_structure(model), id(call)
         if model not in facts or facts[model][0] != structure:
-            self.num_layers = self._subject_on(self._cut(self._near[:1], 1, closed=False)).num_layers
+            self.num_layers = self._subject_on(self._cut(sparse_nodes(graph)[:1], 1, closed=False)).num_layers
             self.hops = self._find_reach()
-            probes = np.split(self._probes(self.hops), self._probes(self.hops).size)
-            smallest = min((self._cut(node, self.hops, closed=False) for node in probes), key=_num_edges)
+            probes = probe_nodes(graph, self.hops, 2 * PROBES)
+            smallest = min((self._cut(probe, self.hops, closed=False) for probe in probes[:, None]), key=_num_edges)
             facts[model] = structure, self.num_layers, self.hops, smallest
         _, self.num_layers, self.hops, self._elsewhere = facts[model]
 
@@ -122,12 +124,23 @@ class DiskSubjects:
         cut = self._cut(targets.unique().numpy(), hops, closed=hops == self.num_layers, room=self.room)
         return joined_cuts([cut, self._elsewhere])
 
+    def together(self, targets: Tensor, methods: Iterable[AttributionMethod]) -> tuple[Subject, Tensor, TargetLabels]:
+        """Return one subject for all of some targets, their ids in it, and labels; raise if it does not fit.
+
+        Args:
+            targets: Ids of the targets.
+            methods: The methods that will score edges.
+        """
+        cut = self.around(targets, self.hops_for(methods))
+        subject, labels = self.subject(cut)
+        return subject, torch.from_numpy(np.searchsorted(cut.nodes, targets.numpy())).to(subject.device), labels
+
     def data(self, cut: Surroundings) -> Data:
         """Read the attributes of nodes and edges, and return them as a graph on the model's device."""
         data = Data(edge_index=torch.from_numpy(cut.edge_index))
         for name, of in self.graph.attributes.items():
-            values = self.graph.rows(name, cut.nodes if of == "node" else cut.edges, self._type_of(name))
-            data[name] = values
+            kind = read_type(self.graph, name, self.model)
+            data[name] = self.graph.rows(name, cut.nodes if of == "node" else cut.edges, kind)
         data.num_nodes = cut.nodes.size
         if self._takes_ids:
             data.n_id = torch.from_numpy(cut.nodes)
@@ -142,11 +155,10 @@ class DiskSubjects:
         subject = explained.subject
         self._set_origin(subject.graph, cut)
         labels = TargetLabels() if explained.labels is None else explained.labels
-        names = [str(node) for node in cut.nodes.tolist()] if labels.node_names is None else labels.node_names
-        return subject, replace(labels, node_names=names, dataset=self.graph.name)
+        return subject, replace(labels, dataset=self.graph.name)
 
     def _subject_on(self, cut: Surroundings) -> Subject:
-        return Subject.of_data(self.model, self.data(cut), call=self._call, level="node")
+        return Subject.of_data(self.model, self.data(cut), call=self._call, level="node", head=Head(**self._head))
 
     def _set_origin(self, graph: Graph, cut: Surroundings) -> None:
         """Tell a graph which ids its nodes and edges have in the whole graph."""
@@ -154,46 +166,16 @@ class DiskSubjects:
         data_edges = torch.from_numpy(cut.edges - np.searchsorted(loops, cut.edges))
         proper = cut.edge_index[0] != cut.edge_index[1]
         edges = torch.cat([data_edges[torch.from_numpy(proper)], self._proper_edges + nodes])
-        graph.origin = Origin(nodes.to(graph.device), edges.to(graph.device))
-
-    def _type_of(self, name: str) -> torch.dtype | None:
-        """Return the type in which the model reads an attribute: labels as they are, features in the model's type."""
-        is_read = name != "y" and self.graph.array(name).dtype.kind == "f"
-        return self._dtype if is_read else None
+        graph.origin = Origin(nodes.to(graph.device), edges.to(graph.device), self.graph.num_nodes)
 
     def _cut(self, targets: np.ndarray, hops: int, *, closed: bool, room: Room | None = None) -> Surroundings:
         return cut_out(self.graph, targets, hops, closed=closed, room=self._wide_room if room is None else room)
-
-    def _room(self) -> Room:
-        """Return how much fits into the budget of the graph, by rough sizes of a pass of the exact engine.
-
-        A node takes its attributes, its features in float64 twice, and eight rows of the widest layer in float64. An
-        edge takes its ids, its attributes, and four messages of the widest layer in float64.
-        """
-        widest = max((weight.shape[0] for weight in self.model.parameters() if weight.dim() >= 2), default=0)
-        graph, sizes = self.graph, {"node": 0.0, "edge": 0.0}
-        for name, of in graph.attributes.items():
-            array = graph.array(name)
-            kind = self._type_of(name)
-            width = math.prod(array.shape[1:])
-            sizes[of] += width * (array.dtype.itemsize if kind is None else kind.itemsize + 16)
-        return Room(graph.memory, 64 + sizes["node"] + 64 * widest, 160 + sizes["edge"] + 32 * widest)
-
-    @cached_property
-    def _near(self) -> np.ndarray:
-        """Return some nodes that have edges around them, those with the fewest first."""
-        count = self.graph.num_nodes
-        expect(count > 0, "graph", "one with nodes", "one without")
-        nodes = np.unique(np.linspace(0, count - 1, min(CANDIDATES, count)).round().astype(np.int64))
-        degrees = self.graph.degrees(nodes)
-        # A node without edges shows nothing of a model; three edges are as good as one, and more likely distinct.
-        return nodes[np.lexsort((nodes, degrees == 0, np.where(degrees == 0, 2**62, np.maximum(degrees, 3))))]
 
     def _find_reach(self) -> int:
         """Return the number of hops that outputs depend on; raise if they depend on the whole graph."""
         reason = ""
         for hops in (self.num_layers, self.num_layers + 1):
-            small = self._probes(hops + 1)
+            small = probe_nodes(self.graph, hops + 1, 2 * PROBES)
             try:
                 self._check(self._cut(np.sort(small), hops + 1, closed=False), np.sort(small[:PROBES]), hops)
             except NotLocalError as error:
@@ -205,19 +187,6 @@ class DiskSubjects:
             f"Expected {name} to depend on the neighbourhood of a node only, but {reason}. A graph on disk is never "
             "run as a whole: load it with `to_data()` if it fits into memory."
         )
-
-    def _probes(self, hops: int) -> np.ndarray:
-        """Return a few nodes whose neighbourhoods are small; if there are none, one with few edges."""
-        room, probes = Room(PROBE_EDGES, per_edge=1.0), []
-        for node in self._near.tolist():
-            try:
-                self._cut(np.array([node]), hops, closed=False, room=room)
-            except TooLargeError:
-                continue
-            probes.append(node)
-            if len(probes) == 2 * PROBES:
-                break
-        return np.array(probes or self._near[:1].tolist(), dtype=np.int64)
 
     def _check(self, larger: Surroundings, probes: np.ndarray, hops: int) -> None:
         """Raise a `NotLocalError` if the outputs of probes change when the model runs on so many hops alone."""
@@ -265,6 +234,47 @@ def check_untrained(methods: Mapping[str, AttributionMethod]) -> None:
             f"Expected argument `methods` to be methods that explain targets one by one for a graph on disk, but "
             f"got {', '.join(trained)}, which is trained on a whole graph."
         )
+
+
+def explained_in_disk_fit(
+    module: nn.Module,
+    source: DiskSource,
+    reading: Reading,
+    config: EvaluationConfig,
+    before: Drawn | None = None,
+) -> tuple[ExplainedModel, EvaluationConfig]:
+    """Return what a run on a graph on disk explains, on the neighbourhoods of all targets together.
+
+    The evaluation's numbers are those of the whole graph in memory. The configuration has the methods to compare.
+
+    Args:
+        module: The LightningModule.
+        source: The graph, and the nodes that targets are drawn from.
+        reading: How the module is called, and what its outputs mean.
+        config: What to measure.
+        before: Targets that were drawn before.
+    """
+    model = module if reading.call is not None else _network(module, source, reading)
+    head = known_head(module) if reading.head == Head() else reading.head
+    options = {"mode": head.mode, "return_type": head.return_type, "label": head.label}
+    subjects = DiskSubjects(model, source.graph, call=reading.call, **options)
+    drawn = source.draw(config.num_targets, config.seed, before)
+    config = with_methods(subjects, drawn.targets, config)
+    subject, targets, labels = subjects.together(drawn.targets, make_methods(config.methods or ()).values())
+    return ExplainedModel(subject, targets, labels, drawn=drawn), config
+
+
+def _network(module: nn.Module, source: DiskSource, reading: Reading) -> nn.Module:
+    """Return the network in a LightningModule whose outputs fit the data, found on a small neighbourhood."""
+    graph = source.graph
+    small = cut_out(graph, sparse_nodes(graph)[:1], 1, closed=False, room=Room(max(graph.memory, EXPERIMENT_MEMORY)))
+    data = Data(edge_index=torch.from_numpy(small.edge_index), num_nodes=small.nodes.size)
+    for name, of in graph.attributes.items():
+        rows = small.nodes if of == "node" else small.edges
+        data[name] = graph.rows(name, rows, read_type(graph, name, module))
+    device = next((weight.device for weight in module.parameters()), torch.device("cpu"))
+    in_memory = Source([data], num_classes=source.num_classes)
+    return find_subject(module, data.to(device), in_memory, reading).call.user_model
 
 
 def evaluate_on_disk(
@@ -373,7 +383,8 @@ def joined_pairs(parts: Sequence[Pairs]) -> Pairs:
     assert origin is not None
     proper_edges = int(origin.edges[-1] - origin.nodes[-1])  # a self-loop has the number of its node after all others
     every = np.concatenate([edges[proper], proper_edges + nodes])
-    graph.origin = Origin(*(torch.from_numpy(ids).to(device) for ids in (nodes, every)))
+    ids_there, edges_there = (torch.from_numpy(whole_ids).to(device) for whole_ids in (nodes, every))
+    graph.origin = Origin(ids_there, edges_there, origin.num_nodes)
     return Pairs(
         torch.from_numpy(np.searchsorted(nodes, np.concatenate(targets))).to(device),
         pointers(torch.cat([pairs.ptr.diff() for pairs in parts])),
@@ -387,10 +398,8 @@ def joined_pairs(parts: Sequence[Pairs]) -> Pairs:
 def with_pairs(evaluation: Evaluation, pairs: Pairs) -> Evaluation:
     """Return an evaluation of the same pairs on another graph, without the model and what the graph before held."""
     reductions = {name: replace(reduction, pairs=pairs) for name, reduction in evaluation.reductions.items()}
-    names = [str(node) for node in _whole(pairs.graph).tolist()]
-    about = replace(evaluation.about, node_names=names)
     nothing = {"subject": None, "attention": None, "roots": None, "named": TargetLabels()}
-    return replace(evaluation, pairs=pairs, reductions=reductions, about=about, **nothing)  # type: ignore[arg-type]
+    return replace(evaluation, pairs=pairs, reductions=reductions, **nothing)  # type: ignore[arg-type]
 
 
 def pooled(parts: Sequence[Evaluation], config: EvaluationConfig) -> Evaluation:

@@ -290,7 +290,7 @@ class Evaluation(Measurements):
 
         None if no such method was evaluated.
         """
-        return scores_of_nodes(self.subject, self.targets, self.pair_scores, len(self.pairs))
+        return scores_of_nodes(self.subject, self.pairs.targets, self.pair_scores, len(self.pairs))
 
     def paths(self, target: int, k: int = 5) -> list[AttentionPath]:
         """Return the walks into a target with the most attention, and the measured effect of each of their edges.
@@ -315,7 +315,10 @@ class Evaluation(Measurements):
                 effects={
                     name: tuple(float(values[pair_of[edge]]) for edge in path.edges) for name, values in effects.items()
                 },
-                names=tuple(str(node - begin) if names is None else one_line(names[node]) for node in path.nodes),
+                names=tuple(
+                    str(number - begin) if names is None else one_line(names[node])
+                    for node, number in zip(path.nodes, self.pairs.graph.whole_ids(path.nodes), strict=True)
+                ),
             )
             for path in paths_from(self.attention, self.roots.slice(position, position + 1), k)
         ]

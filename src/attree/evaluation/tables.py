@@ -19,7 +19,7 @@ from torch import Tensor
 
 from attree.attention import Graph
 from attree.attribution import Pairs
-from attree.attribution.result import FREE_NODES, read_types, typed_arrays
+from attree.attribution.result import FREE_NODES, origin_arrays, read_origin, read_types, typed_arrays
 from attree.errors import ArgumentError, MissingDataError, expect
 from attree.evaluation.names import OF_CLASSES, TRUTH, WITHIN, MetricName, number_and_interval, truth_note
 from attree.faithfulness import Reduction
@@ -344,6 +344,7 @@ def write_arrays(path: Path, content: Arrays) -> Path:
         "population": np.array(-1 if content.population is None else content.population),
         "verdict_level": np.array(math.nan if content.stored_level is None else content.stored_level),
     }
+    arrays |= origin_arrays(pairs.graph)
     if pairs.graph.types is not None:
         arrays |= typed_arrays(pairs.graph.types, None)
     arrays |= {name: _array(getattr(pairs, name)) for name in PAIR_ARRAYS}
@@ -380,6 +381,7 @@ def _read(arrays: dict[str, np.ndarray]) -> Arrays:
     expect(str(arrays["format"]) == FILE_FORMAT, "folder", f"one of format {FILE_FORMAT}", str(arrays["format"]))
     num_nodes, depth = int(arrays["num_nodes"]), int(arrays["num_layers"])
     graph = Graph(torch.from_numpy(arrays["edge_index"]), num_nodes, read_types(arrays, num_nodes)[0])
+    read_origin(arrays, graph)
     targets, ptr, edges, flow = (torch.from_numpy(arrays[name]) for name in PAIR_ARRAYS)
     fits = are_pointers(ptr, targets.numel(), edges.numel()) and flow.shape == edges.shape and flow.dtype == torch.bool
     fits = fits and (edges.numel() == 0 or (int(edges.min()) >= 0 and int(edges.max()) < graph.num_edges))

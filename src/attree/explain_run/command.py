@@ -11,7 +11,6 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
-from torch import Tensor
 
 from attree.errors import ArgumentError, expect
 from attree.evaluation import EvaluationConfig, Evaluator
@@ -122,8 +121,7 @@ def _ray_options(
 def _write(opened: OpenCall, share: Shard, options: RayOptions | None, figures: int, show: int, has_bar: bool) -> None:
     """Write the dataset, or this process's share of it, and, if all parts are this command's, the summary."""
     explained, console = opened.explained, plain_console(soft_wrap=True)
-    on_disk = explained if isinstance(explained, ExplainedDiskNodes) else None
-    has_summary = share.world_size == 1 and not opened.call.by_neighbourhood and on_disk is None
+    has_summary = share.world_size == 1 and not opened.call.by_neighbourhood
     sample = _random_sample(explained, opened.call.seed) if has_summary else explained
     if not has_summary:
         _warn_of_bypass(explained, share, opened.call.by_neighbourhood)
@@ -131,20 +129,19 @@ def _write(opened: OpenCall, share: Shard, options: RayOptions | None, figures: 
     written = _write_parts(opened, share, options, summary, has_bar)
     if has_summary:
         summary = summary or evaluate_targets(opened.run, sample, opened.call.seed)
-        if sample is not explained:
+        if sample is not explained and explained.predicts_all:
             summary.shown = evaluate_targets(opened.run, _most_instructive(explained), opened.call.seed)
         summary.write(opened.out, figures)
         summary.show(console, show)
         if sample is not explained:
+            shown = "them"
+            if summary.shown is not summary:
+                number = summary.shown.explained.ids.numel()
+                shown = f"the {number} most instructive (right, with true edges, small, confident)"
             console.print(
                 f"Metrics are of {sample.ids.numel()} of the {explained.ids.numel():,} targets, drawn at random; the "
-                f"page shows the {summary.shown.explained.ids.numel()} most instructive (right, with true edges, "
-                "small, confident); the scores are of all."
+                f"page shows {shown}; the scores are of all."
             )
-    if on_disk is not None and share.world_size == 1:
-        evaluation = on_disk.evaluate(_random_sample(explained, opened.call.seed).ids)
-        evaluation.save(opened.out)
-        console.print(str(evaluation))
     _print_files(console, opened, written, share, has_summary)
     if has_summary:
         foreign = foreign_classes(opened.run.config)
@@ -186,7 +183,9 @@ def _ignore(done: int) -> None:
 def _random_sample(explained: ExplainedTargets, seed: int) -> ExplainedTargets:
     """Return the targets to evaluate: all, or a random sample that fits on the page and into one part."""
     number = explained.ids.numel()
-    return explained if number <= MOST_TARGETS else _fitting(explained, choose_targets(MOST_TARGETS, number, seed))
+    if number <= MOST_TARGETS and not isinstance(explained, ExplainedDiskNodes):
+        return explained
+    return explained.fitting(choose_targets(MOST_TARGETS, number, seed), PART_ROWS)
 
 
 def _most_instructive(explained: ExplainedTargets) -> ExplainedTargets:
@@ -195,13 +194,7 @@ def _most_instructive(explained: ExplainedTargets) -> ExplainedTargets:
     Metrics are taken from a random sample instead, because these targets are picked for correct predictions.
     """
     order = order_targets(explained.sizes(), explained.predictions(), explained.labels, explained.has_truth)
-    return _fitting(explained, order[:MOST_TARGETS].sort().values)
-
-
-def _fitting(explained: ExplainedTargets, part: Tensor) -> ExplainedTargets:
-    """Return the targets at positions `part`, without the last ones if not all fit into one file."""
-    fitting = int((explained.sizes()[part].cumsum(0) <= PART_ROWS).sum())
-    return explained.only(part[: max(fitting, 1)])
+    return explained.fitting(order[:MOST_TARGETS].sort().values, PART_ROWS)
 
 
 def evaluate_targets(run: FinishedRun, explained: ExplainedTargets, seed: int) -> CallSummary:
@@ -243,8 +236,6 @@ def _print_files(
     if has_summary:
         console.print(Text("Metrics and figures: ") + linked(opened.out))
         console.print(Text("Page: ") + linked(opened.out / "page.html"))
-    elif opened.call.graph is not None:
-        console.print(Text("Metrics: ") + linked(opened.out) if share.world_size == 1 else "No metrics: a share only.")
     elif opened.call.by_neighbourhood:
         console.print("No metrics, figures or page were written: they need a pass over the whole graph.")
     elif share.rank == 0:

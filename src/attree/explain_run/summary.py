@@ -68,9 +68,10 @@ def draw_targets(explained: ExplainedTargets, evaluator: Evaluator, positions: S
     subject = evaluator.subject
     if subject.level == "node" and subject.graph.types is None:  # a tree's nodes have numbers, not names
         with warn_only("Computation trees"):
-            for target in explained.ids.cpu()[part].tolist():
+            for position in positions:
+                target = int(explained.positions[position])
                 tree = ComputationTree(subject.attention, target, max_nodes=MOST_TREE_NODES, prune=True)
-                figures[f"tree_{target}"] = computation_tree(tree)
+                figures[f"tree_{int(explained.ids[position])}"] = computation_tree(tree)
     return figures
 
 
@@ -264,7 +265,11 @@ def top_edges_table(evaluation: Evaluation, positions: Sequence[int]) -> Iterato
             table.add_column(Text(f"dPC\n{protocol}"), justify="right")
         for pair in strongest.tolist():
             nodes = pairs.graph.edge_index[:, pairs.edges[pair]].tolist()
-            source, destination = (str(node - first_node) if names is None else names[node] for node in nodes)
+            numbers = pairs.graph.whole_ids(nodes)
+            source, destination = (
+                str(number - first_node) if names is None else names[node]
+                for node, number in zip(nodes, numbers, strict=True)
+            )
             cells: list[str | Text] = [significant(float(scores[pair])) for scores in evaluation.pair_scores.values()]
             for reduction in evaluation.reductions.values():
                 effect = float(reduction.delta_pc[pair])

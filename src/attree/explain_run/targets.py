@@ -157,6 +157,11 @@ class ExplainedTargets(ABC):
         explained.ids, explained.labels = self.ids[part], self.labels[part]
         return explained
 
+    def fitting(self, part: Tensor, rows: int) -> ExplainedTargets:
+        """Return the targets at positions `part`, without the last ones if not all fit into so many rows."""
+        fitting = int((self.sizes()[part].cumsum(0) <= rows).sum())
+        return self.only(part[: max(fitting, 1)])
+
     def target_labels(self) -> TargetLabels:
         """Return true classes and names, for tables, figures and the page."""
         graph = self.graphs[0] if self.first_nodes is None else Batch.from_data_list(list(self.graphs))
@@ -165,6 +170,11 @@ class ExplainedTargets(ABC):
     @abstractmethod
     def sizes(self) -> Tensor:
         """Return an upper bound on each target's number of rows, [T]."""
+
+    @property
+    def predicts_all(self) -> bool:
+        """Whether it takes little time to predict all targets."""
+        return True
 
     @abstractmethod
     def predictions(self) -> Tensor | None:

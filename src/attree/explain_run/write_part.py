@@ -27,6 +27,7 @@ from torch_geometric.data.storage import BaseStorage
 
 from attree import __version__
 from attree.attribution import DEFAULT_METHODS, AttributionMethod, make_methods
+from attree.data import OnDiskGraph
 from attree.defaults import PROTOCOLS, SEED
 from attree.errors import ArgumentError, expect, expect_int
 from attree.evaluation.config import default_methods
@@ -37,6 +38,7 @@ from attree.explain_run.targets import ExplainedTargets, ExplainRequest, find_ta
 from attree.faithfulness import Reducer, ReductionProtocol, resolve_protocols
 from attree.runs.classes import search_working_folder
 from attree.runs.load_run import FinishedRun, load_run
+from attree.source import disk_source_of
 
 GRAPH_FIELDS = ("x", "edge_index")
 """Fields of a graph that attree's networks read."""
@@ -245,9 +247,10 @@ def open_targets(
     run = load_run(path, allow=allow)
     resolved = resolve_protocols(protocols, run.net)
     request = ExplainRequest(targets, seed, named_methods, resolved, by_neighbourhood)
-    if graph is not None:
+    on_disk = disk_source_of(run if graph is None else OnDiskGraph(graph))
+    if on_disk is not None:
         expect(device == "cpu", "device", "cpu for a graph on disk", device)
-        return run, ExplainedDiskNodes(run, Path(graph), request, methods is not None)
+        return run, ExplainedDiskNodes(run, on_disk.graph, request, methods is not None)
     explained = find_targets(run, request, torch.device(device))
     if methods is None and resolved and not by_neighbourhood:
         explained.methods = make_methods(default_methods(Reducer(explained.sample()), resolved), seed=seed)

@@ -14,7 +14,6 @@ from torch_geometric.data import Data
 
 from attree.attribution import METHODS, AttributionMethod, make_methods, subject_pairs
 from attree.data import GroundTruth
-from attree.data.on_disk import OnDiskGraph
 from attree.defaults import SEED
 from attree.errors import ArgumentError, expect, expect_instance, expect_int
 from attree.evaluation import Evaluation
@@ -24,7 +23,7 @@ from attree.explanation.explanation import TargetExplanation
 from attree.faithfulness import Reducer, ReductionProtocol, resolve_protocol, score_pairs
 from attree.faithfulness.occlusion import reduce_all
 from attree.report.selection import strongest_first
-from attree.source import Reading, explained_by_user
+from attree.source import Reading, disk_source_of, explained_by_user
 from attree.source.target_labels import TargetLabels, describe_network, predicted_classes
 from attree.subject import Head, Subject
 from attree.subject.binding import Call
@@ -97,9 +96,9 @@ def explain(
     ['source', 'destination', 'score', 'effect']
     """
     expect_instance(truth, "truth", GroundTruth, optional=True)
-    if isinstance(data, OnDiskGraph):
+    if (on_disk := disk_source_of(data)) is not None:
         check_plain(truth=truth, level=level, readout=readout, node_type=node_type)
-        subjects = DiskSubjects(model, data, call=call, mode=mode, return_type=return_type, label=label)
+        subjects = DiskSubjects(model, on_disk.graph, call=call, mode=mode, return_type=return_type, label=label)
         named = make_methods([method], seed=seed)
         check_untrained(named)
         (scorer,) = named.values()
@@ -149,6 +148,11 @@ def explain_evaluated(
             "Expected argument `evaluation` to have a model, but got one that was read from files: "
             "attree.explain(model, data, target) explains any target."
         )
+    graph = evaluation.pairs.graph
+    if graph.origin is not None:  # of other nodes, the neighbourhoods are not there
+        place = (evaluation.targets == target).nonzero().view(-1)
+        expect(place.numel() == 1, "target", "one of the evaluated nodes of a graph on disk", target)
+        target = int(evaluation.pairs.targets[place])
     if method is None:
         best = evaluation.verdict.method
         # A user-defined method cannot be created from its name.

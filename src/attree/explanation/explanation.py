@@ -82,12 +82,9 @@ def nodes_of_target(
         scores = attribute_nodes(subject, [target], method).dense(target).double()[effects.node]
     order = scores.abs().argsort(descending=True, stable=True)
     nodes, values = effects.node[order].tolist(), scores[order].tolist()
-    return [
-        NodeScore(node, score, effect, changes, name(node))
-        for node, score, effect, changes in zip(
-            nodes, values, effects.delta_pc[order].tolist(), effects.changed[order].tolist(), strict=True
-        )
-    ]
+    numbers, names = subject.graph.whole_ids(nodes), map(name, nodes)
+    effect_of, is_changed = effects.delta_pc[order].tolist(), effects.changed[order].tolist()
+    return [NodeScore(*row) for row in zip(numbers, values, effect_of, is_changed, names, strict=True)]
 
 
 SHOWN_EDGES = 8
@@ -118,6 +115,11 @@ class TargetExplanation:
     def target(self) -> int:
         """The explained node, pair (its column) or graph."""
         return int(self.evaluation.targets[0])
+
+    @property
+    def _place(self) -> int:
+        """The id of the target in the subject, which may be a part of a larger graph."""
+        return int(self.evaluation.pairs.targets[0])
 
     @property
     def method(self) -> str:
@@ -164,7 +166,8 @@ class TargetExplanation:
     def edges(self) -> list[EdgeEffect]:
         """The edges of the explanation, by descending size of the score."""
         ends, reduction = self._ends(), self.evaluation.reductions[self.protocol]
-        whole = self._whole(ends)
+        graph = self.evaluation.pairs.graph
+        whole = [graph.whole_ids(nodes) for nodes in ends]
         scores, effects = self.scores.tolist(), reduction.delta_pc[self.positions].tolist()
         changed = reduction.changed[self.positions].tolist()
         after: Sequence[tuple[float | None, int | None]] = [(None, None)] * len(ends)
@@ -204,7 +207,7 @@ class TargetExplanation:
         if isinstance(walker, FlowMethod) and method.get("skips", "ignore") != "ignore":
             walker = type(walker)(skips=method["skips"])
         protocol = resolve_protocol(self.protocol, self.subject.model)
-        return nodes_of_target(self.subject, self.target, walker, protocol, self._node_name)
+        return nodes_of_target(self.subject, self._place, walker, protocol, self._node_name)
 
     def global_pairs(self, k: int = 10) -> GlobalPairs | None:
         """Return the strongest pairs of attention over all nodes beyond the edges, and attention by hop distance.
@@ -215,7 +218,7 @@ class TargetExplanation:
         Returns:
             The pairs; None if the model does not attend over all nodes.
         """
-        return global_pairs(self.subject, self.target, expect_int(k, "k", 1))
+        return global_pairs(self.subject, self._place, expect_int(k, "k", 1))
 
     def __str__(self) -> str:
         return "\n".join([self.sentence, *self._lines()])
@@ -343,7 +346,9 @@ class TargetExplanation:
         painted = None
         if nodes:
             painted = torch.zeros(pairs.graph.num_nodes, dtype=torch.float64)
-            painted[[node.node for node in self.nodes]] = torch.tensor([node.score for node in self.nodes]).double()
+            places, origin = torch.tensor([node.node for node in self.nodes]), pairs.graph.origin
+            places = places if origin is None else torch.searchsorted(origin.nodes.cpu(), places)
+            painted[places] = torch.tensor([node.score for node in self.nodes]).double()
         return case_study(
             pairs.graph,
             roots[0] if self.subject.level == "node" else None,
@@ -381,7 +386,7 @@ class TargetExplanation:
         """Return one row per edge, the strongest first: nodes and their names, score, effect, prediction without it."""
         import pandas as pd
 
-        edges, names = self.edges, self._names
+        edges, names = self.edges, self.evaluation.about.node_names
         table = pd.DataFrame({"source": [e.source for e in edges], "destination": [e.destination for e in edges]})
         if names is not None:
             table["source_name"] = [names[edge.source] for edge in edges]
@@ -396,7 +401,8 @@ class TargetExplanation:
 
     def to_networkx(self) -> nx.MultiDiGraph:
         """Return the neighbourhood; nodes have `name` and `is_target`, edges `score`, `effect` and `changes`."""
-        names, roots = self._names, set(self._whole(self._root_nodes()))
+        names = self.evaluation.about.node_names
+        roots = set(self.evaluation.pairs.graph.whole_ids(self._root_nodes()))
         drawn = nx.MultiDiGraph(sentence=self.sentence, method=self.method, protocol=self.protocol)
         for node in sorted(roots | {end for edge in self.edges for end in (edge.source, edge.destination)}):
             drawn.add_node(node, name=str(node) if names is None else str(names[node]), is_target=node in roots)
@@ -425,16 +431,6 @@ class TargetExplanation:
         ends: list[list[int]] = pairs.graph.edge_index[:, pairs.edges[self.positions]].cpu().T.tolist()
         return ends
 
-    def _whole(self, nodes: list[Any]) -> list[Any]:
-        """Return the ids that nodes have in the whole graph, if the explained graph is a part of one."""
-        graph = self.evaluation.pairs.graph
-        return nodes if graph.origin is None else graph.whole_nodes(torch.tensor(nodes, dtype=torch.int64)).tolist()
-
-    @property
-    def _names(self) -> Sequence[str] | None:
-        """Names of the nodes by id; None if they have none, or only their ids in the whole graph."""
-        return None if self.evaluation.pairs.graph.origin is not None else self.evaluation.about.node_names
-
     @property
     def _first_node(self) -> int:
         """Id of the first node of the explained graph in a batch, whose nodes are numbered from 0; otherwise 0."""
@@ -443,10 +439,9 @@ class TargetExplanation:
         return 0 if first is None or self.subject.level != "graph" else int(first[0])
 
     def _node_name(self, node: int) -> str:
-        names = self.evaluation.about.node_names
-        return str(node - self._first_node) if names is None else str(names[node])
+        names, (number,) = self.evaluation.about.node_names, self.evaluation.pairs.graph.whole_ids([node])
+        return str(number - self._first_node) if names is None else str(names[node])
 
     def _edge_name(self, source: int, destination: int) -> str:
-        names, begin = self.evaluation.about.node_names, self._first_node
-        ends = [str(node - begin) if names is None else str(names[node]) for node in (source, destination)]
+        ends = [self._node_name(source), self._node_name(destination)]
         return f"self-loop of {ends[0]}" if source == destination else f"{ends[0]} -> {ends[1]}"

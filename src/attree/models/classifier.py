@@ -15,7 +15,7 @@ from torch_geometric.typing import EdgeType
 from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
-from attree.data import GraphDataModule, HeteroDataModule, NodeDataModule
+from attree.data import GraphDataModule, HeteroDataModule, NodeDataModule, OnDisk
 from attree.data.dataset_module import DatasetModule
 from attree.errors import expect, expect_bool
 from attree.models.trained_module import TrainedModule
@@ -60,7 +60,7 @@ class Classifier(TrainedModule):
             penalty has `class_path` and `init_args` under any name. See `attree.penalties`.
     """
 
-    data_class: ClassVar[type[DatasetModule]]
+    data_class: ClassVar[type[DatasetModule] | tuple[type[DatasetModule], ...]]
     classified: ClassVar[str]
     output_head: ClassVar[Head] = Head("multiclass_classification", "raw")
 
@@ -136,6 +136,8 @@ def _labels(data: DatasetModule) -> Tensor:
     if isinstance(data, NodeDataModule | HeteroDataModule):
         graph = data.masked(data.graph)
         return graph.y[graph.train_mask | graph.val_mask | graph.test_mask]
+    if isinstance(data, OnDisk):
+        return data.labels()
     if isinstance(data, GraphDataModule):
         return torch.cat([graph.y for graph in data.graphs])
     return torch.empty(0)
@@ -155,7 +157,7 @@ class NodeClassifier(Classifier):
         penalties: Penalties on attention by name, each with its strength or its arguments.
     """
 
-    data_class = NodeDataModule
+    data_class = (NodeDataModule, OnDisk)
     classified = "nodes"
 
     @property
@@ -176,8 +178,8 @@ class NodeClassifier(Classifier):
         return logits[nodes], batch.y[nodes]
 
     def predict_step(self, batch: Data, batch_idx: int) -> Tensor:
-        """Class probabilities of every node."""
-        return self(batch.x, batch.edge_index).softmax(dim=-1)
+        """Class probabilities of every node, or of the seeds of a mini-batch."""
+        return self(batch.x, batch.edge_index)[: batch.get("batch_size")].softmax(dim=-1)
 
 
 class HeteroClassifier(Classifier):

@@ -204,7 +204,7 @@ def _node_texts(graph: Graph, nodes: list[int], names: Sequence[str] | None) -> 
             str(number) if name == default else _short(name)
             for name, default, number in zip(called, plain, local, strict=True)
         ]
-    return [str(node) if names is None else _short(names[node]) for node in nodes]
+    return [str(number) for number in graph.whole_ids(nodes)] if names is None else [_short(names[i]) for i in nodes]
 
 
 def _short(name: str) -> str:
@@ -325,7 +325,7 @@ def draw_case_studies(
         for name, method in evaluator.methods.items():  # edges outside the target's pairs score 0
             values = method.score_pairs(subject, pairs)
             scores[name] = values.new_zeros(subject.graph.num_edges).index_copy_(0, pairs.edges, values)
-        number = labels.id_of(target)
+        (number,) = [labels.id_of(target)] if subject.batch is not None else subject.graph.whole_ids([target])
         caption = labels.prediction(subject, target)
         if subject.batch is None:
             true = truth.edges_of(target) if truth is not None and target in with_truth else None
@@ -367,7 +367,8 @@ def neighbourhood_name(subject: Subject, target: int, number: int, names: Sequen
     if subject.level == "graph":
         return f"Graph {number}"
     roots = subject.roots([target]).node.tolist()
-    called = [str(root) if names is None else one_line(names[root]) for root in roots]
+    numbers = subject.graph.whole_ids(roots)
+    called = [str(number) for number in numbers] if names is None else [one_line(names[root]) for root in roots]
     if subject.level == "node":
         whose = f"node {called[0]}" if names is None else called[0]
     else:

@@ -403,7 +403,8 @@ def _draw_nodes(
 ) -> None:
     """Draw the nodes of a computation tree as discs, with node ids if there is room, and the target in orange."""
     is_target = np.array([node.node == tree.target for node in tree.nodes])
-    longest = max(len(str(node.node)) for node in tree.nodes)
+    texts = [str(number) for number in tree.graph.whole_ids([node.node for node in tree.nodes])]
+    longest = max(map(len, texts))
     diameter = float(np.clip(0.85 * spacing, 3.0, 22.0))
     axes.scatter(
         across,
@@ -417,11 +418,12 @@ def _draw_nodes(
     text_size = min(SMALL_SIZE, 1.35 * diameter / longest)
     if text_size < 4:
         return
-    for node, x, level in zip(tree.nodes, across, depth, strict=True):
-        axes.text(x, -level, str(node.node), fontsize=text_size, color=INK, ha="center", va="center_baseline", zorder=4)
+    for text, x, level in zip(texts, across, depth, strict=True):
+        axes.text(x, -level, text, fontsize=text_size, color=INK, ha="center", va="center_baseline", zorder=4)
 
 
 def _title(tree: ComputationTree) -> str:
-    title = f"Computation tree of node {tree.target}: {count(tree.size, 'node')} in {count(tree.num_layers, 'layer')}"
+    (target,) = tree.graph.whole_ids([tree.target])
+    title = f"Computation tree of node {target}: {count(tree.size, 'node')} in {count(tree.num_layers, 'layer')}"
     hidden = tree.size - len(tree)
     return f"{title}\n({count(hidden, 'node')} with less attention not shown)" if hidden else title

@@ -5,10 +5,11 @@ is called on it. `ExplainedModel` is a model on a source, ready to be evaluated.
 """
 
 from attree.source.explained_model import ExplainedModel, Reading, explained_by_user, explained_in_fit, find_subject
-from attree.source.source import Drawn, Source, Subset, choose_targets, source_of
+from attree.source.source import DiskSource, Drawn, Source, Subset, choose_targets, disk_source_of, source_of
 from attree.source.target_labels import TargetLabels
 
 __all__ = [
+    "DiskSource",
     "Drawn",
     "ExplainedModel",
     "Reading",
@@ -16,6 +17,7 @@ __all__ = [
     "Subset",
     "TargetLabels",
     "choose_targets",
+    "disk_source_of",
     "explained_by_user",
     "explained_in_fit",
     "find_subject",

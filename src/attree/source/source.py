@@ -13,6 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 
 from attree.data import GroundTruth
+from attree.data.on_disk import OnDiskGraph
 from attree.data.random_state import seeded_apart
 from attree.errors import ArgumentError, UnsupportedModelError, expect, expect_int, expect_seed
 from attree.source.target_labels import LINK_NAMES, TargetLabels
@@ -158,6 +159,11 @@ def source_of(data: Any, seed: int = 0) -> Source:
     """
     if isinstance(data, Source):
         return data
+    if disk_source_of(data) is not None:
+        raise ArgumentError(
+            "Expected argument `data` to be in memory, but got a graph on disk, which is never run as a whole: load it "
+            "with `to_data()` if it fits into memory."
+        )
     if isinstance(data, Data | HeteroData):
         return Source([data])
     if hasattr(data, "__getitem__"):
@@ -165,6 +171,51 @@ def source_of(data: Any, seed: int = 0) -> Source:
     from attree.source.from_lightning import of_lightning  # Lightning takes long to import
 
     return of_lightning(data, seed)
+
+
+@dataclass(frozen=True)
+class DiskSource:
+    """What an explanation needs besides the model, if the graph is on disk.
+
+    Attributes:
+        graph: The graph.
+        choice: Ids of the nodes that targets are chosen from; None for all.
+        num_classes: Number of classes, if known.
+    """
+
+    graph: OnDiskGraph
+    choice: Tensor | None = None
+    num_classes: int | None = None
+
+    def draw(self, number: int, seed: int, before: Drawn | None = None) -> Drawn:
+        """Draw targets as `Source.draw` does."""
+        if before is not None and before.data == self.graph.fingerprint:
+            return before
+        available = self.graph.num_nodes if self.choice is None else self.choice.numel()
+        expect(available > 0, "subset", "one with nodes to explain", "one without")
+        positions = choose_targets(number, available, seed)
+        return Drawn(positions if self.choice is None else self.choice[positions], self.graph.fingerprint)
+
+
+def disk_source_of(data: Any, subset: Subset = "all") -> DiskSource | None:
+    """Return the graph on disk of what a user passes as `data`; None if its graphs are in memory.
+
+    Args:
+        data: A graph on disk; or a data module (`attree.data.OnDisk`), a trainer or a finished run that has one.
+        subset: The subset of nodes to choose targets from.
+    """
+    if isinstance(data, OnDiskGraph):
+        return DiskSource(data, None if subset == "all" else data.mask(f"{subset}_mask"))
+    attributes = getattr(data, "__dict__", {})
+    for module in (
+        data,
+        attributes.get("data"),
+        getattr(data, "datamodule", None) if "fit_loop" in attributes else None,
+    ):
+        graph = getattr(module, "__dict__", {}).get("graph")
+        if module is not None and isinstance(graph, OnDiskGraph):
+            return DiskSource(graph, None if subset == "all" else module.nodes(subset), module.num_classes)
+    return None
 
 
 def of_datasets(parts: dict[str, list[Any]], subset: Subset, seed: int) -> Source:

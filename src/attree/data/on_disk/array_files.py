@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import mmap
 import os
+import resource
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import numpy as np
+import torch
 from numpy.lib import format as npy
+from torch import Tensor
+from torch_geometric.loader.utils import index_select
 
 from attree.errors import MissingDataError
 
@@ -25,6 +30,9 @@ NEAR_PAGES = 16
 
 AT_ONCE = 2**28
 """Bytes of pages that are asked for ahead of time, if each row is on another page."""
+
+TRIED_ROWS = 256
+"""Rows that are read first, to see whether their pages are in memory."""
 
 SAMPLES, SAMPLE_BYTES = 32, 1024
 """Number and size of the pieces of a file that its checksum is made of."""
@@ -82,6 +90,28 @@ class ArrayFile:
             self._map.madvise(mmap.MADV_DONTNEED)
         return result
 
+    def take(self, ids: Tensor) -> Tensor:
+        """Return some rows in any order, for readers that come back to the same file, as a loader of mini-batches does.
+
+        Pages stay mapped. Only if they have to be read from the disk, they are asked for ahead of time. A worker of a
+        loader writes the rows to shared memory, where the main process finds them.
+
+        Args:
+            ids: Positions of the rows.
+        """
+        before = _pages_from_disk()
+        self.tensor.index_select(0, ids[:TRIED_ROWS])
+        if _pages_from_disk() > before:
+            self._ask_for(np.unique(ids[TRIED_ROWS:].numpy()))
+        return index_select(self.tensor, ids)
+
+    @property
+    def tensor(self) -> Tensor:
+        """The whole array as a tensor, which must not be written to; nothing is read."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            return torch.from_numpy(self.array)
+
     def pieces(self, rows: int) -> Iterator[np.ndarray]:
         """Yield the whole array from first to last, `rows` rows at a time."""
         for begin in range(0, len(self.array), rows):
@@ -107,6 +137,12 @@ class ArrayFile:
         for place in np.linspace(0, max(size - SAMPLE_BYTES, 0), SAMPLES).astype(np.int64).tolist():
             value = crc32(self._map[place : place + SAMPLE_BYTES], value)
         return f"{value:08x}"
+
+
+def _pages_from_disk() -> int:
+    """Return the number of pages that this thread has had to wait for, because they were not in memory."""
+    who = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)  # macOS counts for the whole process only
+    return resource.getrusage(who).ru_majflt
 
 
 def read_header(stream: Any) -> tuple[tuple[int, ...], np.dtype]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,24 +24,25 @@ class DiskFeatures(FeatureStore):
 
     Args:
         graph: The graph.
+        names: Names of the attributes; None for all.
     """
 
-    def __init__(self, graph: OnDiskGraph) -> None:
+    def __init__(self, graph: OnDiskGraph, names: Sequence[str] | None = None) -> None:
         super().__init__()
-        self.__dict__["graph"] = graph  # PyG's `__setattr__` would store a tensor
+        every = [name for name, of in graph.attributes.items() if of == "node"]
+        # PyG's `__setattr__` would store a tensor.
+        self.__dict__.update(graph=graph, names=every if names is None else list(names))
 
     def get_all_tensor_attrs(self) -> list[TensorAttr]:
-        return [TensorAttr(None, name) for name, of in self.graph.attributes.items() if of == "node"]
+        return [TensorAttr(None, name) for name in self.names]
 
     def _get_tensor(self, attr: TensorAttr) -> Tensor:
-        graph: OnDiskGraph = self.graph
-        name, index = str(attr.attr_name), attr.index
-        every = index is None or isinstance(index, slice)
-        ids = np.arange(graph.num_nodes)[index or slice(None)] if every else np.asarray(index)
-        ids = np.flatnonzero(ids) if ids.dtype == bool else ids
-        half = graph.array(name).dtype == np.float16
-        distinct, place = np.unique(ids, return_inverse=True)
-        return graph.rows(name, distinct, torch.float32 if half else None)[torch.from_numpy(place.reshape(-1))]
+        file, index = self.graph.file(str(attr.attr_name)), attr.index
+        if index is None or isinstance(index, slice):
+            index = torch.arange(self.graph.num_nodes)[index or slice(None)]
+        index = torch.as_tensor(index)
+        rows = file.take(index.nonzero().view(-1) if index.dtype == torch.bool else index)
+        return rows.float() if rows.dtype == torch.float16 else rows
 
     def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...]:
         return tuple(self.graph.array(str(attr.attr_name)).shape)
@@ -70,20 +71,13 @@ class DiskEdges(GraphStore):
     def _get_edge_index(self, edge_attr: EdgeAttr) -> tuple[Tensor, Tensor] | None:
         if edge_attr.layout.value != "csc":
             return None
-        return mapped(self.graph.array("indices")).long(), mapped(self.graph.array("indptr"))
+        return self.graph.file("indices").tensor.long(), self.graph.file("indptr").tensor
 
     def _put_edge_index(self, edge_index: Any, edge_attr: EdgeAttr) -> NoReturn:
         raise NotImplementedError("A graph on disk is read only: convert it again with other edges.")
 
     def _remove_edge_index(self, edge_attr: EdgeAttr) -> NoReturn:
         raise NotImplementedError("A graph on disk is read only.")
-
-
-def mapped(array: np.ndarray) -> Tensor:
-    """Return a memory map as a tensor, which must not be written to; nothing is read."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(array)
 
 
 FORMAT = "attree-graph-1"
@@ -165,6 +159,11 @@ class OnDiskGraph:
     def num_features(self) -> int:
         """Width of the node features."""
         return int(np.prod(self.array("x").shape[1:]))
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the description, which has a checksum of every array."""
+        return hashlib.blake2b((self.folder / DESCRIPTION).read_bytes(), digest_size=16).hexdigest()
 
     @property
     def bytes(self) -> int:

@@ -7,13 +7,22 @@ difference of two pointers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import nn
 
 from attree.data.on_disk.graph import OnDiskGraph
-from attree.errors import ArgumentError
+from attree.errors import ArgumentError, expect
+
+CANDIDATES = 256
+"""Number of nodes from which those with few edges around them are taken."""
+
+PROBE_EDGES = 2**14
+"""A neighbourhood with more edges than this is no probe."""
 
 
 class TooLargeError(ArgumentError):
@@ -62,6 +71,51 @@ class Room:
                 f"{nodes:,} nodes and {edges:,} edges within {hops} hop{'' if hops == 1 else 's'}, which take "
                 f"{_size(self.bytes(nodes, edges))}: raise `memory` of the graph, or leave the target out."
             )
+
+
+def room_of(graph: OnDiskGraph, model: nn.Module) -> Room:
+    """Return how much fits into the budget of a graph, by rough sizes of a pass of a model in the exact engine.
+
+    A node takes its attributes, its features in float64 twice, and eight rows of the widest layer in float64. An edge
+    takes its ids, its attributes, and four messages of the widest layer in float64.
+    """
+    widest = max((weight.shape[0] for weight in model.parameters() if weight.dim() >= 2), default=0)
+    sizes = {"node": 0.0, "edge": 0.0}
+    for name, of in graph.attributes.items():
+        kind, width = read_type(graph, name, model), math.prod(graph.array(name).shape[1:])
+        sizes[of] += width * (graph.array(name).dtype.itemsize if kind is None else kind.itemsize + 16)
+    return Room(graph.memory, 64 + sizes["node"] + 64 * widest, 160 + sizes["edge"] + 32 * widest)
+
+
+def read_type(graph: OnDiskGraph, name: str, model: nn.Module) -> torch.dtype | None:
+    """Return the type in which a model reads an attribute: features in the model's type; None for that of the file."""
+    if name == "y" or graph.array(name).dtype.kind != "f":
+        return None
+    return next((weight.dtype for weight in model.parameters() if weight.is_floating_point()), torch.float32)
+
+
+def sparse_nodes(graph: OnDiskGraph) -> np.ndarray:
+    """Return some nodes that have edges around them, those with the fewest first."""
+    count = graph.num_nodes
+    expect(count > 0, "graph", "one with nodes", "one without")
+    nodes = np.unique(np.linspace(0, count - 1, min(CANDIDATES, count)).round().astype(np.int64))
+    degrees = graph.degrees(nodes)
+    # A node without edges shows nothing of a model; three edges are as good as one, and more likely distinct.
+    return nodes[np.lexsort((nodes, degrees == 0, np.where(degrees == 0, 2**62, np.maximum(degrees, 3))))]
+
+
+def probe_nodes(graph: OnDiskGraph, hops: int, most: int) -> np.ndarray:
+    """Return a few nodes whose neighbourhoods are small, for experiments; if there are none, one with few edges."""
+    nodes, room, probes = sparse_nodes(graph), Room(PROBE_EDGES, per_edge=1.0), []
+    for node in nodes.tolist():
+        try:
+            cut_out(graph, np.array([node]), hops, closed=False, room=room)
+        except TooLargeError:
+            continue
+        probes.append(node)
+        if len(probes) == most:
+            break
+    return np.array(probes or nodes[:1].tolist(), dtype=np.int64)
 
 
 def cut_out(graph: OnDiskGraph, targets: np.ndarray, hops: int, *, closed: bool, room: Room) -> Surroundings:

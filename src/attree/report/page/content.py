@@ -232,10 +232,12 @@ def _names_in_use(evaluation: Evaluation, names: Sequence[str], positions: Tenso
     """Return the names of the nodes in the pairs of some targets, by node id."""
     pairs = evaluation.pairs
     _, place = expand(pairs.ptr, positions.to(pairs.ptr.device))
-    nodes = [pairs.graph.edge_index[:, pairs.edges[place]].flatten()]
+    ends = [pairs.graph.edge_index[:, pairs.edges[place]].flatten()]
     if pairs.level == "node" and pairs.graph.types is None:
-        nodes.append(pairs.targets[positions])
-    return {str(node): str(names[node]) for node in torch.cat(nodes).unique().tolist()}
+        ends.append(pairs.targets[positions])
+    nodes = torch.cat(ends).unique().tolist()
+    numbers = pairs.graph.whole_ids(nodes)
+    return {str(number): str(names[node]) for node, number in zip(nodes, numbers, strict=True)}
 
 
 UNKNOWN = 255

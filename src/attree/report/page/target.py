@@ -90,8 +90,8 @@ class Explained:
         if is_node and (pairs.level == "edge" or pairs.graph.types is not None):
             more["name"] = self.evaluation.target_name(position)
         return {
-            "id": int(pairs.targets[position]) if about.ids is None else int(about.ids[position]),
-            "nodes": packed(part.nodes - first, "i4"),
+            "id": int(self.evaluation.targets[position]) if about.ids is None else int(about.ids[position]),
+            "nodes": packed(pairs.graph.whole_nodes(torch.as_tensor(part.nodes)).numpy() - first, "i4"),
             "names": self._names(part.nodes),
             "x": packed(np.rint((positions[:, 0] + 1) / 2 * GRID), "u2"),
             "y": packed(np.rint((positions[:, 1] + 1) / 2 * GRID), "u2"),
