@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from io import StringIO
@@ -135,7 +136,7 @@ def test_what_is_traded() -> None:
     assert traded_metrics(results[["setting", QUALITY]], [QUALITY]) == (None, [QUALITY])
 
 
-def test_the_page_is_one_file_without_scripts_and_escapes_what_users_wrote() -> None:
+def test_the_page_is_one_file_and_escapes_what_users_wrote() -> None:
     odd = "<script>alert('&')</script>"
     results = pd.DataFrame(
         {
@@ -154,12 +155,14 @@ def test_the_page_is_one_file_without_scripts_and_escapes_what_users_wrote() -> 
     Path("own/front.svg").write_text("<svg></svg>")
     importance = {odd: {"val/acc": {odd: 1.0}}}
     page = sweep_page(odd, results, ["val/acc", QUALITY], frontier, importance, [Path("own/front.png")], Path("own"))
-    assert "<script" not in page
+    assert "<script>" not in page
+    assert page.count("<script") == 2  # the runs, and what draws them
+    assert "default-src 'none'" in page
     assert "<b>" not in page
     assert ">GAtt faithfulness (mean), weight</th>" in page
-    assert page.count("&lt;script&gt;") >= 5
+    assert page.count("&lt;script&gt;") >= 3
     assert 'href="r2/explain/page.html"' in page  # the other run is elsewhere
-    assert "http" not in page
+    assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
     assert "prefers-color-scheme: dark" in page
     assert f"base64,{base64.b64encode(b'<svg></svg>').decode()}" in page
     assert page.count('<tr class="front">') == 2
@@ -241,6 +244,22 @@ def test_a_grid_of_two_keys_has_a_curve_for_each_value_of_the_first() -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["GAT", "GATv2"]
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["0", "0.1"]
     assert figure.axes[0].get_title(loc="right") == "1 undefined"
+
+
+def test_a_grid_of_three_keys_has_a_column_of_panels_for_each_value_of_the_third() -> None:
+    keys: dict[str, list[Any]] = {"network": ["GAT", "GCN"], "decay": [0.0, 0.1], "dropout": [0.0, 0.5, 0.6]}
+    table = pd.DataFrame(list(itertools.product(*keys.values())), columns=list(keys))
+    table["val/acc"] = table["decay"] + table["dropout"] + (table["network"] == "GCN")
+    table[QUALITY] = -table["val/acc"]
+    figure = grid_curves_figure(pd.concat([table, table]), list(keys), ["val/acc", QUALITY])
+    axes = [panel for panel in figure.axes if panel.get_visible()]
+    assert len(axes) == 6
+    titles = [panel.get_title() for panel in axes]
+    assert titles[:3] == ["val accuracy, dropout 0", "val accuracy, dropout 0.5", "val accuracy, dropout 0.6"]
+    for place, dropout in enumerate(keys["dropout"]):
+        lines = [line.get_ydata().tolist() for line in axes[place].lines]
+        assert lines == [pytest.approx([dropout, dropout + 0.1]), pytest.approx([dropout + 1, dropout + 1.1])]
+    assert len({panel.get_ylim() for panel in axes[:3]}) == 1
 
 
 def test_the_frontier_figure_joins_the_best() -> None:

@@ -34,7 +34,7 @@ export class Comparison {
     const varied = this.settings.filter(({ name }) => name !== "seed");
     const [over, color, panels] = varied.length > 0 ? orderOfAxes(varied) : this.settings;
     this.state = {
-      quality: this.qualities[0]?.key, method: ALL, over: over?.name, color: METHOD, panels: panels?.name ?? NONE,
+      quality: this.qualities[0]?.key, method: ALL, over: over?.name, color: state.method ? (color ?? over)?.name ?? METHOD : METHOD, panels: panels?.name ?? NONE,
       floor: "0.05", means: false, find: "", sort: "name", down: false, run: null, ...state,
     };
     this.firstColor = (color ?? over)?.name ?? METHOD;

@@ -137,7 +137,7 @@ const embedded = globalThis.document?.getElementById("attree-runs");
 if (embedded) {
   const data = JSON.parse(embedded.textContent);
   const pages = new Map(data.runs.map((run) => [run.name, run.page]));
-  const comparison = new Comparison(data, (name) => pages.get(name) && location.assign(pages.get(name)), { means: true });
+  const comparison = new Comparison(data, (name) => pages.get(name) && location.assign(pages.get(name)), { means: true, method: data.methods[0]?.name ?? "" });
   const root = document.getElementById("attree");
   const draw = () => {
     root.dataset.theme = ambientTheme();

@@ -1,15 +1,19 @@
-"""Pages without scripts, for reports and sweeps: one HTML file with a table of contents, tables and figures.
+"""Plain pages for reports and sweeps: one HTML file with a table of contents, tables and figures.
 
 The pages work on narrow screens, in dark mode and with a screen reader. Wide tables scroll and keep their first column
-visible; figures keep a white background.
+visible; figures keep a white background. The page of a sweep also has charts of its runs to choose from; others have no
+scripts.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
+
+from attree.report.page.write import asset, content_policy, safe_json
 
 STYLE = """
 :root { color-scheme: light dark; --line: #d9d9d9; --muted: #5a5f66; --back: #fff; --raised: #f4f5f7; --ink: #222;
@@ -38,7 +42,7 @@ thead th { font-weight: 600; vertical-align: bottom; white-space: normal; overfl
   background: var(--raised); }
 tbody th { font-weight: 400; text-align: left; }
 tr > :first-child { text-align: left; position: sticky; left: 0; z-index: 1; background: var(--back); }
-tbody tr > :first-child { white-space: normal; min-width: 8rem; max-width: 50vw; overflow-wrap: anywhere; }
+tbody tr > :first-child { white-space: normal; min-width: min(15rem, 40vw); max-width: 50vw; overflow-wrap: anywhere; }
 thead tr > :first-child { background: var(--raised); }
 tr.front > * { background: var(--mark); }
 .close { background: var(--close); } .near { background: var(--near); } .far { background: var(--far); }
@@ -64,13 +68,15 @@ class PagePart:
     body: str
 
 
-def plain_page(title: str, intro: str, parts: Sequence[PagePart]) -> str:
+def plain_page(title: str, intro: str, parts: Sequence[PagePart], runs: Mapping[str, Any] | None = None) -> str:
     """Return a page as HTML.
 
     Args:
         title: Heading and title, as text; text between backticks becomes code.
         intro: Content below the heading, as HTML.
         parts: The parts, which the table of contents lists.
+        runs: Runs to compare in charts above the parts, as plain values: `runs` with name, settings, metrics and page,
+            and `methods` with name, label and color.
     """
     sections = [
         f'<section aria-labelledby="part-{place}">\n'
@@ -81,13 +87,23 @@ def plain_page(title: str, intro: str, parts: Sequence[PagePart]) -> str:
         f'<li><a href="#part-{place}">{inline(part.heading)}</a></li>' for place, part in enumerate(parts, start=1)
     ]
     contents = f'<nav aria-label="Contents"><ol>{"".join(links)}</ol></nav>' if len(parts) >= FEWEST_CONTENTS else ""
-    body = "\n".join([f"<h1>{inline(title)}</h1>", intro, contents, *sections])
+    charts, script, style, policy = "", "", STYLE, ""
+    if runs is not None:
+        code = asset("tab.js")
+        charts = '<div id="attree"></div>'
+        style = f"{STYLE}{asset('explorer.css')}"
+        policy = f'<meta http-equiv="Content-Security-Policy" content="{content_policy(code)}">\n'
+        script = (
+            f'<script type="application/json" id="attree-runs">{safe_json(runs)}</script>\n'
+            f'<script type="module">{code}</script>\n'
+        )
+    body = "\n".join([f"<h1>{inline(title)}</h1>", intro, charts, contents, *sections])
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title.replace('`', ''))}</title>\n"
+        f"{policy}<title>{escape(title.replace('`', ''))}</title>\n"
         '<link rel="icon" href="data:,">\n'
-        f"<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+        f"<style>{style}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n{script}</body>\n</html>\n"
     )
 
 

@@ -245,42 +245,53 @@ CURVES = tuple(
 """Looks of the first setting's values; they repeat if there are more values."""
 
 
-def grid_curves_figure(table: pd.DataFrame, keys: tuple[str, str], metrics: Sequence[str], title: str = "") -> Figure:
+def grid_curves_figure(table: pd.DataFrame, keys: Sequence[str], metrics: Sequence[str], title: str = "") -> Figure:
     """Draw one panel per metric, with the second setting on the axis and one curve per value of the first setting.
 
+    A third setting has one column of panels for each of its values, and one row per metric, with one scale.
     A curve is the mean over the runs, and its band is one standard deviation to either side. Values of the second
     setting are placed at equal distances, in the order of the table. Class names are shown without their modules.
 
     Args:
-        table: One row per run, with a column for each of the two settings and for each metric.
-        keys: Names of the two settings: the first for curves, the second for the axis.
+        table: One row per run, with a column for each of the settings and for each metric.
+        keys: Names of two or three settings: the first for curves, the second for the axis, the third for panels.
         metrics: Names of the metrics to draw, as they are logged.
         title: Heading of the figure.
     """
     expect(len(metrics) > 0, "metrics", "at least one metric", list(metrics))
-    first, second = keys
+    expect(len(keys) in (2, 3), "keys", "two or three settings", list(keys))
+    first, second, *third = keys
     ticks = list(table[second].unique())
-    rows, columns = grid_shape(len(metrics), MOST_COLUMNS)
+    parts = (
+        {"": table}
+        if not third
+        else {
+            f", {third[0].replace('_', ' ')} {short_name(value)}": table[table[third[0]] == value]
+            for value in table[third[0]].unique()
+        }
+    )
+    panels = [(metric, part) for metric in metrics for part in parts]
+    rows, columns = (len(metrics), len(parts)) if third else grid_shape(len(metrics), MOST_COLUMNS)
     figure = new_figure(max(3.2, 0.7 * len(ticks) + 1.2) * columns + 1.2, 2.4 * rows + 0.8, title, BANDS)
-    grid = figure.subplots(rows, columns, squeeze=False)
+    grid = figure.subplots(rows, columns, squeeze=False, sharey="row" if third else False)
     handles, labels = [], []
     for place, value in enumerate(table[first].unique()):
         look = CURVES[place % len(CURVES)]
         handles.append(look.handle(line="-", size=4.5))
         labels.append(short_name(value))
-        curve_runs = table[table[first] == value]
-        for axes, metric in zip(grid.flat, metrics, strict=False):
+        for axes, (metric, part) in zip(grid.flat, panels, strict=False):
+            curve_runs = parts[part][parts[part][first] == value]
             of_tick = curve_runs.groupby(second, sort=False)[metric]
             mean = of_tick.mean().reindex(ticks).to_numpy(dtype=np.float64)
             spread = of_tick.std().reindex(ticks).fillna(0.0).to_numpy(dtype=np.float64)
             places = np.arange(len(ticks))
             axes.plot(places, mean, color=look.color, markersize=4.5, linewidth=1.6, zorder=3, **look.marked())
             axes.fill_between(places, mean - spread, mean + spread, color=look.color, alpha=0.15, linewidth=0)
-    for axes, metric in zip(grid.flat, metrics, strict=False):
-        plain_axes(axes, xlabel=second.replace("_", " "), title=metric_title(metric))
+    for axes, (metric, part) in zip(grid.flat, panels, strict=False):
+        plain_axes(axes, xlabel=second.replace("_", " "), title=metric_title(metric) + part)
         axes.set_xticks(np.arange(len(ticks)), [short_name(tick) for tick in ticks], fontsize=SMALL_SIZE)
-        note_undefined(axes, int(table[metric].isna().sum()), len(table))
-    for axes in grid.flat[len(metrics) :]:
+        note_undefined(axes, int(parts[part][metric].isna().sum()), len(parts[part]))
+    for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     plain_legend(figure, handles, labels, first.replace("_", " "), loc="outside right center")
     return figure

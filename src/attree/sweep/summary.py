@@ -1,7 +1,8 @@
 """Summarise a sweep: tables for the terminal, CSV files, figures, configs of the best settings, and a page.
 
-The page is a single HTML file with all figures and without scripts. It shows the best settings, the importance of
-parameters, and every setting with links to its runs.
+The page is a single HTML file. It opens with charts of the runs (quality against accuracy and against any setting,
+coloured by any setting) and shows the best settings, the importance of parameters, every setting with links to its
+runs, and all figures.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
@@ -26,9 +28,9 @@ from attree.evaluation.names import PREFIX, MetricName
 from attree.faithfulness import PROTOCOLS
 from attree.io.files import replacing, write_text
 from attree.io.terminal import print_whole
-from attree.report.plain_page import PagePart, plain_page, plain_table
+from attree.report.plain_page import PagePart, inline, plain_page, plain_table
 from attree.report.score_figures import over_uniform_figure, over_uniform_pairs
-from attree.report.style import count
+from attree.report.style import count, method_looks
 from attree.report.sweep_figures import (
     SETTING,
     frontier_figure,
@@ -36,6 +38,7 @@ from attree.report.sweep_figures import (
     heat_map_figure,
     metric_title,
     pareto_figure,
+    short_name,
     sweep_figure,
 )
 from attree.sweep.plan import RUN, SEED, SWEEP, Block, Direction, Plan, value_text
@@ -206,13 +209,41 @@ def sweep_page(
         parts.append(PagePart("Best trade-offs", _frontier_html(frontier, folder)))
     for block, objectives in importance.items():
         parts.append(PagePart(f"What matters: {block}", _importance_html(objectives)))
+    parts.append(PagePart("All settings", _settings_html(results, metrics, frontier, folder)))
     for figure in figures:
         title = TITLES.get(figure.stem, figure.stem.replace("_", " ").capitalize())
         content = base64.b64encode(figure.with_suffix(".svg").read_bytes()).decode()
         alternative = f"{escape(title)}: the numbers are in the tables"
         parts.append(PagePart(title, f'<p><img src="data:image/svg+xml;base64,{content}" alt="{alternative}"></p>'))
-    parts.append(PagePart("All settings", _settings_html(results, metrics, frontier, folder)))
-    return plain_page(name, f'<p class="note">{count(runs, "run")}, {count(seeds, "seed")}</p>', parts)
+    return plain_page(
+        name, f'<p class="note">{count(runs, "run")}, {count(seeds, "seed")}</p>', parts, runs_of_page(results, folder)
+    )
+
+
+def runs_of_page(results: pd.DataFrame, folder: Path) -> dict[str, Any]:
+    """Return the runs of a sweep as plain values for the charts of its page.
+
+    Args:
+        results: One row per run, as `collect` returns them.
+        folder: The sweep's folder, which links are relative to.
+    """
+    keys = [*([SWEEP] if results[SWEEP].nunique() > 1 else []), *parameter_columns(results), SEED]
+    logged = [name for name in results.columns if "/" in name]
+    runs = []
+    for record in results.to_dict("records"):
+        values = {key: record[key] for key in keys if not (isinstance(record[key], float) and math.isnan(record[key]))}
+        page = page_of_run(folder, str(record[RUN]))
+        metrics = {name: record[name] for name in logged if isinstance(record[name], float | int)}
+        settings = {
+            key: value if isinstance(value, str | int | float) else value_text(value) for key, value in values.items()
+        }
+        runs.append({"name": str(record[RUN]), "settings": settings, "metrics": metrics, "page": page})
+    methods = list(dict.fromkeys(parsed.method for name in logged if (parsed := MetricName.parse(name)) is not None))
+    looks = method_looks(methods)
+    return {
+        "runs": runs,
+        "methods": [{"name": name, "label": method_label(name), "color": looks[name].color} for name in methods],
+    }
 
 
 def _frontier_html(frontier: ParetoFront, folder: Path) -> str:
@@ -225,7 +256,7 @@ def _frontier_html(frontier: ParetoFront, folder: Path) -> str:
     rows = []
     for place, (_, row) in enumerate(frontier.best.iterrows(), start=1):
         config = f"best/{place:02d}.yaml"
-        name = escape(_setting_name(row, frontier.parameters))
+        name = escape(_setting_name(row, frontier.settings, frontier.parameters))
         cells = _objective_cells(row, frontier)
         rows.append((name, *cells, f'<a href="{config}">{config}</a>' if (folder / config).is_file() else ""))
     return _html_table(heads, rows, f"{_about_front(frontier)} {OVER_SEEDS}")
@@ -248,26 +279,39 @@ def _settings_html(results: pd.DataFrame, metrics: Sequence[str], frontier: Pare
     for (sweep, setting), runs in results.groupby([SWEEP, SETTING], sort=False):
         cells = [mean_and_spread(runs[metric]) for metric in metrics]
         links = [_link(folder, str(run), int(seed)) for run, seed in zip(runs[RUN], runs[SEED], strict=True)]
-        rows.append((escape(_setting_name(runs.iloc[0], parameters)), *cells, " ".join(links)))
+        rows.append((escape(_setting_name(runs.iloc[0], results, parameters)), *cells, " ".join(links)))
         marked.append((sweep, setting) in best)
     heads = ["setting", *map(metric_title, metrics), "runs, by seed"]
     return _html_table(heads, rows, f"{OVER_SEEDS} Marked: the best trade-offs.", marked)
 
 
-def _setting_name(row: pd.Series, parameters: Sequence[str]) -> str:
-    """Return the name of a setting: its block, its number if a search drew it, and its values."""
-    values = setting_text(row, parameters)
-    number = f" {row[SETTING]}" if str(row[SETTING]).isdigit() and "=" in values and len(parameters) > 1 else ""
-    return f"{row[SWEEP]}{number}: {values}"
+def _setting_name(row: pd.Series, settings: pd.DataFrame, parameters: Sequence[str]) -> str:
+    """Return the name of a setting: its block if there are several, its number if a search drew it, and its values.
+
+    Args:
+        row: The setting, or a run of it.
+        settings: All settings or runs of the sweep.
+        parameters: Names of the columns with the settings' values.
+    """
+    short = {name: short_name(row[name]) if isinstance(row[name], str) else row[name] for name in parameters}
+    values = setting_text(pd.Series(short, dtype=object), parameters)
+    number = str(row[SETTING]) if str(row[SETTING]).isdigit() and "=" in values and len(parameters) > 1 else ""
+    about = [*([str(row[SWEEP])] if settings[SWEEP].nunique() > 1 else []), *([number] if number else [])]
+    return f"{' '.join(about)}: {values}" if about else values
 
 
 def _link(folder: Path, run: str, seed: int) -> str:
     """Return a link to a run's page or folder, or only its seed if the run is on another machine."""
+    target = page_of_run(folder, run)
+    return str(seed) if target is None else f'<a href="{escape(target)}" title="{escape(run)}">{seed}</a>'
+
+
+def page_of_run(folder: Path, run: str) -> str | None:
+    """Return the address of a run's page or else its folder, seen from the sweep's; None if it is elsewhere."""
     if not (folder / run).is_dir():
-        return str(seed)
+        return None
     pages = [page for page in ("explain/page.html", "page.html") if (folder / run / page).is_file()]
-    target = f"{quote(run)}/{pages[0] if pages else ''}"
-    return f'<a href="{escape(target)}" title="{escape(run)}">{seed}</a>'
+    return f"{quote(run)}/{pages[0] if pages else ''}"
 
 
 def _html_table(
@@ -277,7 +321,7 @@ def _html_table(
     for place, (first, *others) in enumerate(rows):
         kind = ' class="front"' if marked is not None and marked[place] else ""
         lines.append(f'<tr{kind}><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in others)}</tr>')
-    return f'<p class="note">{escape(caption)}</p>\n{plain_table(heads, lines, caption)}'
+    return f'<p class="note">{inline(caption)}</p>\n{plain_table(heads, lines, caption)}'
 
 
 def _number(mean: float, spread: float = math.nan) -> str:
@@ -408,26 +452,27 @@ def draw_figures(
                 for setting, runs in block.groupby(SETTING, sort=False)
             }
             figures[OVER_UNIFORM] = over_uniform_figure(settings, accuracy, pairs, title)
-        for place, block in enumerate(_two_way(plan)):
+        for place, block in enumerate(_grids_of_two_or_three(plan)):
             number = "" if place == 0 else f"_{place + 1}"
             defined = [metric for metric in metrics if blocks.get(block.name, results)[metric].notna().any()]
             if block.name in blocks and defined:
-                first, second = block.labels.values()
+                keys = list(block.labels.values())
                 title = f"{plan.name}: {block.name}, mean over {seeds}"
-                figures[CURVES + number] = grid_curves_figure(blocks[block.name], (first, second), defined, title)
-                figures[HEAT_MAP + number] = heat_map_figure(blocks[block.name], (first, second), defined, title)
+                figures[CURVES + number] = grid_curves_figure(blocks[block.name], keys, defined, title)
+                if len(keys) == 2:
+                    figures[HEAT_MAP + number] = heat_map_figure(blocks[block.name], (keys[0], keys[1]), defined, title)
     if frontier is not None and plan.has_objectives:
         title = f"{plan.name}: {count(len(frontier.settings), 'setting')}, mean and spread over {seeds}"
         figures[FRONTIER] = frontier_figure(frontier.settings, frontier.objectives, title)
     return figures
 
 
-def _two_way(plan: Plan) -> list[Block]:
-    """Return the blocks that vary two keys with several values each."""
+def _grids_of_two_or_three(plan: Plan) -> list[Block]:
+    """Return the blocks that vary two or three keys with several values each."""
     blocks = []
     for block in plan.blocks:
         values = [{value_text(point.settings.get(key)) for point in block.points} for key in block.labels]
-        if len(values) == 2 and all(len(texts) > 1 for texts in values):
+        if len(values) in (2, 3) and all(len(texts) > 1 for texts in values):
             blocks.append(block)
     return blocks
 

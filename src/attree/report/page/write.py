@@ -19,15 +19,12 @@ from attree.evaluation import Evaluation
 from attree.io.files import json_ready, write_text
 from attree.report.page.content import MAX_EDGES, MAX_TARGETS, Curves, page_content
 
-# The policy allows no other script than the explorer, which it names by its checksum, and no loading from elsewhere. A
-# live page may query the server that it came from.
 PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'; \
-script-src 'sha256-{checksum}'; connect-src {connect}">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <title>{title}</title>
 <link rel="icon" href="data:,">
 <style>body {{ margin: 0; }}
@@ -113,8 +110,21 @@ def page_html(content: dict[str, Any]) -> str:
         style=asset("explorer.css"),
         content=safe_json(content),
         script=script,
-        connect="'self'" if content.get("serves") else "'none'",
-        checksum=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        policy=content_policy(script, "'self'" if content.get("serves") else "'none'"),
+    )
+
+
+def content_policy(script: str, connect: str = "'none'") -> str:
+    """Return the security policy of a page: no script but this one, by its checksum, and nothing from elsewhere.
+
+    Args:
+        script: The script of the page.
+        connect: What the page may query; a live page queries the server that it came from.
+    """
+    checksum = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{checksum}'; "
+        f"connect-src {connect}"
     )
 
 

@@ -390,7 +390,7 @@ var Comparison = class {
       quality: this.qualities[0]?.key,
       method: ALL,
       over: over?.name,
-      color: METHOD,
+      color: state.method ? (color ?? over)?.name ?? METHOD : METHOD,
       panels: panels?.name ?? NONE,
       floor: "0.05",
       means: false,
@@ -808,7 +808,7 @@ var embedded = globalThis.document?.getElementById("attree-runs");
 if (embedded) {
   const data = JSON.parse(embedded.textContent);
   const pages = new Map(data.runs.map((run) => [run.name, run.page]));
-  const comparison = new Comparison(data, (name) => pages.get(name) && location.assign(pages.get(name)), { means: true });
+  const comparison = new Comparison(data, (name) => pages.get(name) && location.assign(pages.get(name)), { means: true, method: data.methods[0]?.name ?? "" });
   const root = document.getElementById("attree");
   const draw = () => {
     root.dataset.theme = ambientTheme();
