@@ -75,7 +75,7 @@ def test_a_list_is_written_alike_everywhere(text: str) -> None:
         (["sweep", "x", "--jobs", "many"], "argument `workers` or `jobs` to be an integer >= 1, but got 'many'."),
         (["paper", "all", "--jobs", "many"], "Expected argument `jobs` to be an integer >= 1, but got 'many'."),
         (
-            ["sweep", "x", "--dry_run", "--collect"],
+            ["sweep", "networks", "--dry_run", "--collect"],
             "`run` to be given without --dry_run and --collect, but got '--dry_run",
         ),
         (["sweep", "x", "y"], "Expected nothing after the arguments of attree sweep, but got 'y'."),
@@ -110,6 +110,7 @@ def test_attree_alone_says_what_to_type(capsys: pytest.CaptureFixture[str]) -> N
         (["fit"], "Try: attree fit --config infection (`attree configs` lists the configs)."),
         (["test"], "Try: attree test --config infection --ckpt_path logs/infection/version_0/checkpoints/last.ckpt ("),
         (["fit", "--config", "infectoin"], "but got 'infectoin', which does not exist. Did you mean `infection`?"),
+        (["sweep", "regularisation"], "'regularisation' does not exist. Did you mean `regularization`?"),
         (["fit", "--resume", "logs"], "Expected logs to be a run of `attree fit` or its checkpoint, but logs/check"),
         (["fit", "--resume"], "Expected argument `resume` to be a run, such as logs/infection/version_0, but got ''."),
         (["test", "--resume", "logs"], "`resume` to be given once, to `attree fit`"),

@@ -18,7 +18,7 @@ from torch_geometric.nn import GAT, GATConv, TransformerConv, global_add_pool
 import attree
 from attree.attribution import Attribution, AttributionMethod, GAtt, subject_pairs
 from attree.data import GroundTruth
-from attree.errors import AttreeError
+from attree.errors import ArgumentError, AttreeError
 from attree.evaluation import Evaluation
 from attree.faithfulness import ReductionProtocol, reduce_attention
 from attree.subject import Subject
@@ -298,3 +298,21 @@ def test_removal_deletes_the_edge_also_from_the_features_of_loops(fill_value: An
     ends = result.pairs.graph.edge_index[:, result.pairs.edges]
     (pair,) = ((ends[0] == 0) & (ends[1] == 3)).nonzero().view(-1).tolist()
     assert float(result.reductions["removal"].delta_pc[pair]) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        (("gatt", "removal", "within_pearsn"), "explain/gatt/removal/within_pearson"),
+        (("gat", "weight", "pc_kendall"), "explain/gatt/weight/pc_kendall"),
+        (("gatt", "removl", "faithfulness"), "explain/gatt/removal/faithfulness"),
+    ],
+)
+def test_a_misspelt_number_gets_a_suggestion(
+    name: tuple[str, str, str], meant: str, model: nn.Module, graph: Data
+) -> None:
+    result = attree.evaluate(model, graph, targets=[0, 3], methods=["gatt", "uniform"])
+    with pytest.raises(ArgumentError, match=f"Did you mean `{meant}`"):
+        result.interval(*name)
+    with pytest.raises(ArgumentError, match=r"Expected argument `protocol` .*Did you mean `removal`\?"):
+        attree.explain(model, graph, 3, protocol="removl")

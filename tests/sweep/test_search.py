@@ -245,6 +245,7 @@ def test_a_single_objective_prunes_by_default(tmp_path: Path) -> None:
         ({"search": {"a": {"low": 1, "high": 2, "steps": 1}}}, r"Did you mean `step`\?"),
         ({"search": {"seed": {"low": 1, "high": 2}}}, "seeds to be given by `seeds`"),
         ({"objectives": {"val/*": "maximize"}}, "names of metrics, not patterns"),
+        ({"objectives": {"explain/gatt/removal/faithfulnes": "maximize"}}, "Did you mean `faithfulness`?"),
         ({"objectives": {"val/acc": "up"}}, "to be maximize or minimize"),
     ],
 )

@@ -19,7 +19,7 @@ from attree.defaults import ALL_METHODS, ALL_PROTOCOLS, AUTHORS, CHEAP_METHODS, 
 from attree.defaults import METHODS as DEFAULT_METHODS
 from attree.defaults import PROTOCOLS as DEFAULT_PROTOCOLS
 from attree.errors import ArgumentError, did_you_mean, expect, expect_name_among
-from attree.io.config_files import config_hint, find_config
+from attree.io.config_files import config_hint, expect_sweep, find_config
 from attree.io.run_paths import find_run, runs_inside
 
 
@@ -174,6 +174,11 @@ def check_training(typed: list[str], arguments: Mapping[str, Any]) -> None:
                 "Expected argument `config` to be a YAML file or a name that `attree configs` lists, but got "
                 f"{value!r}, which does not exist.{config_hint(value)}"
             )
+
+
+def check_sweep(typed: list[str], arguments: Mapping[str, Any]) -> None:
+    """Refuse a sweep file that does not exist."""
+    expect_sweep(str(arguments["file"]))
 
 
 def _values_of(typed: Sequence[str], options: tuple[str, ...]) -> Iterator[str]:

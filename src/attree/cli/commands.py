@@ -24,6 +24,7 @@ from attree import __version__
 from attree.cli.arguments import (
     CommandParser,
     check_run,
+    check_sweep,
     check_training,
     completion_parser,
     configs_parser,
@@ -124,6 +125,7 @@ COMMANDS = {
         "fit one config many times, with different settings and seeds, and summarise the results",
         "attree.sweep.command:sweep",
         sweep_parser,
+        check_sweep,
     ),
     "paper": Command(
         "make the paper's tables and figures, with the printed numbers beside them",

@@ -26,7 +26,7 @@ from attree.attribution import (
 )
 from attree.attribution.tree import paths_from
 from attree.data import GroundTruth
-from attree.errors import ArgumentError, UnsupportedModelError, expect, expect_int, expect_path
+from attree.errors import ArgumentError, UnsupportedModelError, did_you_mean, expect, expect_int, expect_path
 from attree.evaluation.names import FAITHFULNESS, METRIC_LABELS, NUMBER_LABELS, TRUTH, MetricName
 from attree.evaluation.statistics import Certainty, Difference, PairColumns, influences_of
 from attree.evaluation.tables import (
@@ -365,7 +365,11 @@ class Evaluation(Measurements):
 
     def _name(self, method: str, protocol: str, statistic: str) -> MetricName:
         name = MetricName(method, TRUTH) if protocol == "truth" else MetricName(method, statistic, protocol)
-        expect(str(name) in self.metrics, "method, protocol, statistic", "names that form a metric", str(name))
+        if str(name) not in self.metrics:
+            raise ArgumentError(
+                "Expected arguments `method`, `protocol` and `statistic` to name a number of this evaluation, but got "
+                f"{str(name)!r}.{did_you_mean(str(name), self.metrics)}"
+            )
         return name
 
     def to_pandas(self, intervals: bool = False) -> pd.DataFrame:

@@ -133,8 +133,8 @@ def resolve_protocol(protocol: str | ReductionProtocol, model: nn.Module) -> Red
     """Return the protocol of a name; `authors` is `weight` for GAT and `coefficient` otherwise, as in their code."""
     if isinstance(protocol, ReductionProtocol):
         return protocol
-    is_name = isinstance(protocol, str) and protocol in protocol_names()
-    expect(is_name, "protocol", f"one of {', '.join(protocol_names())}", protocol)
+    expect(isinstance(protocol, str), "protocol", "a protocol or its name", protocol)
+    expect_name_among(protocol, "protocol", protocol_names())
     if protocol == AUTHORS:
         is_gat = all(isinstance(conv, GATConv) for conv in message_passing(model))
         return PROTOCOLS["weight" if is_gat else "coefficient"]

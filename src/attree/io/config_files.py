@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from attree.errors import ArgumentError, did_you_mean
+from attree.errors import ArgumentError, MissingDataError, did_you_mean
 
 SUFFIX = ".yaml"
 
@@ -31,6 +31,14 @@ def find_config(name: str, beside: Path = Path()) -> str:
 def find_sweep(name: str) -> str:
     """Return the path of a shipped sweep file, or of a local file of that name; other values are unchanged."""
     return _find(name, _folder() / "sweeps", sweep_names(), Path())
+
+
+def expect_sweep(name: str) -> Path:
+    """Return the path of a sweep file by its name or path; raise, with a suggestion, if there is none."""
+    path = Path(find_sweep(name))
+    if not path.is_file():
+        raise MissingDataError(f"Expected a sweep file, but {name!r} does not exist.{config_hint(name, sweep=True)}")
+    return path
 
 
 def config_hint(path: str, sweep: bool = False) -> str:

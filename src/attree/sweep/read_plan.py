@@ -44,7 +44,8 @@ from typing import Any
 import yaml
 
 from attree.errors import ArgumentError, MissingDataError, did_you_mean
-from attree.io.config_files import config_hint, find_config, find_sweep
+from attree.evaluation.names import METRIC_LABELS, PREFIX
+from attree.io.config_files import config_hint, expect_sweep, find_config
 from attree.io.yaml_files import read_yaml
 from attree.sweep.plan import (
     COLUMNS,
@@ -92,10 +93,7 @@ def load_plan(path: str | Path) -> Plan:
 
     Settings of two blocks that result in the same config, such as weight decay 0 and dropout 0, share one run.
     """
-    file = Path(find_sweep(str(path)))
-    if not file.is_file():
-        hint = config_hint(str(path), sweep=True)
-        raise MissingDataError(f"Expected a sweep file, but {str(path)!r} does not exist.{hint}")
+    file = expect_sweep(str(path))
     return _Reader(file).plan(read_yaml(file, _Loader))
 
 
@@ -276,6 +274,10 @@ class _Reader:
             allowed = direction in ("maximize", "minimize")
             self.expect(allowed, f"`objectives.{name}` to be maximize or minimize", direction)
             self.expect("*" not in name, "`objectives` to be names of metrics, not patterns", name)
+            prefix, *path, statistic = str(name).split("/")
+            if prefix == PREFIX and len(path) == 2 and path[0] != "effects":  # explain/METHOD/PROTOCOL/STATISTIC
+                hint = did_you_mean(statistic, METRIC_LABELS)
+                self.expect(statistic in METRIC_LABELS, "`objectives` to end in the name of a statistic", name, hint)
         return objectives
 
     def _dimension(self, key: str, content: Any) -> Range | Choices:
