@@ -15,7 +15,8 @@ from scipy import stats
 from attree.data import Infection
 from attree.errors import ArgumentError
 from attree.evaluation import Evaluation, EvaluationConfig, MetricName, evaluate
-from attree.evaluation.statistics import PairColumns, influences_of
+from attree.evaluation.certainty import influences_of
+from attree.evaluation.columns import PairColumns
 from attree.io.files import read_metrics
 from attree.metrics.functional import pearson_by_target
 from attree.models import GAT

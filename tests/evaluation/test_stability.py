@@ -16,7 +16,7 @@ from torch_geometric.nn import GAT
 import attree
 from attree.errors import ArgumentError
 from attree.evaluation.stability import stability_of
-from attree.metrics.functional.within import deviations_by_target
+from attree.metrics.functional.faithfulness import TargetDeviations
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 METHODS = ["gatt", "avgatt", "attention_gradient"]
@@ -85,12 +85,12 @@ def test_what_one_model_adds_is_averaged_out() -> None:
     effects = torch.randn(len(base.pairs), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     error = torch.randn(len(base.pairs), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     owner, count = base.pairs.owner, len(base.targets)
-    error = deviations_by_target(error, owner, count)[0]
+    error = TargetDeviations(error, owner, count).values
     plus, minus = effects + error, effects - error
     reductions = {"removal": replace(base.reductions["removal"], delta_pc=effects)}
     results = [replace(base, pair_scores={"gatt": scores}, reductions=reductions) for scores in (plus, minus)]
     ptr = base.pairs.ptr.tolist()
-    scaled = [deviations_by_target(scores, owner, count)[0] for scores in (plus, minus)]
+    scaled = [TargetDeviations(scores, owner, count).values for scores in (plus, minus)]
     assert stability_of(results).averaged["gatt"] == pytest.approx(by_target([scaled[0] + scaled[1], effects], ptr))
 
 

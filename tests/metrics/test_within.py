@@ -55,6 +55,14 @@ def test_every_target_has_the_correlation_of_its_own_edges() -> None:
     assert metric.compute().item() == pytest.approx(np.nanmean(expected), abs=1e-11)
 
 
+def test_the_order_of_targets_changes_no_digit() -> None:
+    scores, effects, owner = columns()
+    expected = pearson_by_target(scores, effects, owner, TARGETS)
+    order = (owner * 7 % TARGETS).argsort(stable=True)
+    values = pearson_by_target(scores[order], effects[order], owner[order], TARGETS)
+    torch.testing.assert_close(values, expected, equal_nan=True, atol=0, rtol=0)
+
+
 def test_a_shift_or_scale_between_targets_changes_nothing() -> None:
     """Unlike pooled statistics, which see that targets differ."""
     scores, effects, owner = columns()

@@ -39,7 +39,7 @@ from attree.evaluation.names import (
 from attree.evaluation.tables import short_table
 from attree.faithfulness import PROTOCOLS
 from attree.io.files import json_ready, write_text
-from attree.metrics.functional.within import STATISTICS
+from attree.metrics.functional.faithfulness import STATISTICS
 from attree.report.page.content import page_content
 from attree.report.style import as_png
 from attree.runs.run_folder import is_logger

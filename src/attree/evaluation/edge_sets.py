@@ -11,9 +11,9 @@ from attree.attribution import AttributionMethod, Pairs, subject_pairs
 from attree.data import GroundTruth
 from attree.data.checks import check_truth
 from attree.errors import expect
+from attree.evaluation.columns import PairColumns
 from attree.evaluation.config import Shard
 from attree.evaluation.names import JACCARD, PRECISION
-from attree.evaluation.statistics import PairColumns
 from attree.faithfulness import Effects, Reducer, ReductionProtocol, score_pairs
 from attree.faithfulness.effects import SET_ENGINES
 from attree.metrics import TruthAUROC

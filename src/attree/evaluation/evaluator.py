@@ -16,11 +16,13 @@ from attree.attention.softmax_hook import message_passing
 from attree.attribution import AttributionMethod, Uniform, make_methods, subject_pairs
 from attree.data import GroundTruth
 from attree.errors import AttreeError, UnsupportedModelError, expect, expect_bool, expect_instance
+from attree.evaluation.certainty import influences_of, mean_over_targets
+from attree.evaluation.columns import gathered
 from attree.evaluation.config import EvaluationConfig, Shard, default_methods
 from attree.evaluation.edge_sets import SetEvaluator, TruthEvaluator
 from attree.evaluation.names import BYPASS, EFFECTS, SPARSITY, TRUTH, MetricName
 from attree.evaluation.result import Evaluation
-from attree.evaluation.statistics import PooledStatistics, gathered, influences_of, mean_of, mean_over_targets
+from attree.evaluation.statistics import PooledStatistics, mean_of
 from attree.evaluation.verdict import HIDDEN_TARGETS, PROTOCOL, effects_together, may_be_hidden
 from attree.faithfulness import Effects, Reducer, Reduction, resolve_protocols, score_pairs
 from attree.faithfulness.reduction import Progress

@@ -27,12 +27,13 @@ from attree.data.on_disk import OnDiskGraph, Room, Surroundings, cut_out, joined
 from attree.data.on_disk.surroundings import probe_nodes, read_type, room_of, sparse_nodes
 from attree.defaults import NUM_TARGETS
 from attree.errors import ArgumentError, UnsupportedModelError, expect
+from attree.evaluation.certainty import mean_over_targets
 from attree.evaluation.config import EvaluationConfig
 from attree.evaluation.evaluate import check_defined
 from attree.evaluation.evaluator import Evaluator
 from attree.evaluation.names import BYPASS
 from attree.evaluation.result import Evaluation
-from attree.evaluation.statistics import PooledStatistics, mean_over_targets
+from attree.evaluation.statistics import PooledStatistics
 from attree.faithfulness import Reduction
 from attree.faithfulness.reduction import Progress
 from attree.io.terminal import progress_bar

@@ -27,8 +27,9 @@ from attree.attribution import (
 from attree.attribution.tree import paths_from
 from attree.data import GroundTruth
 from attree.errors import ArgumentError, UnsupportedModelError, did_you_mean, expect, expect_int, expect_path
+from attree.evaluation.certainty import Certainty, Difference, influences_of
+from attree.evaluation.columns import PairColumns
 from attree.evaluation.names import FAITHFULNESS, METRIC_LABELS, NUMBER_LABELS, TRUTH, MetricName
-from attree.evaluation.statistics import Certainty, Difference, PairColumns, influences_of
 from attree.evaluation.tables import (
     Arrays,
     TableKind,

@@ -26,14 +26,13 @@ from attree.evaluation.names import WITHIN, MetricName
 from attree.evaluation.result import Evaluation
 from attree.faithfulness import ReductionProtocol
 from attree.metrics.functional import pearson, pearson_by_target
-from attree.metrics.functional.within import deviations_by_target
+from attree.metrics.functional.faithfulness import TargetDeviations
 from attree.source import ExplainedModel, Reading, explained_by_user
 from attree.subject import Head, Subject
 from attree.subject.binding import Call
 from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
 from attree.subject.roots import Level, Targets
-from attree.tensors.limits import exact_dtype
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -223,9 +222,7 @@ def stability_of(results: Sequence[Evaluation], reexplained: Mapping[str, float]
         name = str(MetricName(method, WITHIN, protocol))
         alone[method] = _mean([result.metrics[name] for result in results])
         owner, count = first.pairs.owner, len(first.targets)
-        mean = torch.stack(
-            [deviations_by_target(column.to(exact_dtype(column.device)), owner, count)[0] for column in scores]
-        ).mean(dim=0)
+        mean = torch.stack([TargetDeviations(column, owner, count).values for column in scores]).mean(dim=0)
         averaged[method] = _mean([float(_by_target(first, mean, effect).nanmean()) for effect in effects])
     return Stability(
         agreement,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from attree.evaluation.certainty import Difference
 from attree.evaluation.names import BYPASS, METRIC_LABELS, TRUTH, MetricName, size_name
-from attree.evaluation.statistics import Difference
 from attree.evaluation.verdict import (
     ATTENTION_METHODS,
     CONFIDENT,

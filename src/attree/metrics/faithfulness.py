@@ -11,9 +11,7 @@ from torchmetrics import Metric, MetricCollection
 
 from attree.errors import expect
 from attree.metrics.functional.auroc import as_labels
-from attree.metrics.functional.ranking import Ranking
-from attree.metrics.functional.sets import characterization_score, fidelity, unfaithfulness
-from attree.metrics.functional.within import (
+from attree.metrics.functional.faithfulness import (
     STATISTICS,
     edges_of_effect,
     effect_sizes,
@@ -21,6 +19,8 @@ from attree.metrics.functional.within import (
     pearson_by_target,
     strongest_effects,
 )
+from attree.metrics.functional.ranking import Ranking
+from attree.metrics.functional.sets import characterization_score, fidelity, unfaithfulness
 from attree.metrics.statistics import ColumnMetric
 
 DELTAS = ("delta_pc", "delta_ne", "changed")

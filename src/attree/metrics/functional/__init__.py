@@ -2,6 +2,14 @@
 
 from attree.metrics.functional.auroc import auroc, auroc_by_target
 from attree.metrics.functional.correlation import kendall, pearson, spearman
+from attree.metrics.functional.faithfulness import (
+    edges_of_effect,
+    effect_sizes,
+    faithfulness_statistics,
+    pearson_by_target,
+    pearsons_by_target,
+    strongest_effects,
+)
 from attree.metrics.functional.influence import faithfulness_influences
 from attree.metrics.functional.intervals import interval_of, joint_level
 from attree.metrics.functional.ranking import Ranking
@@ -13,14 +21,6 @@ from attree.metrics.functional.sets import (
     precision_at_k,
     sparsity,
     unfaithfulness,
-)
-from attree.metrics.functional.within import (
-    edges_of_effect,
-    effect_sizes,
-    faithfulness_statistics,
-    pearson_by_target,
-    pearsons_by_target,
-    strongest_effects,
 )
 
 __all__ = [

@@ -125,8 +125,8 @@ def _concordant_minus_discordant(x: Ranking, y: Ranking) -> int:
         x, y = y, x
     group = int(y.counts.argmax())
     size = int(y.counts[group])
-    outside = (y.dense != group).nonzero()[0]
-    a, b = x.dense[outside], y.dense[outside]
+    outside = y.outside_largest_tie
+    a, b = x.dense.take(outside), y.dense.take(outside)
     x_counts = np.bincount(a, minlength=len(x.counts))
 
     # For every value of x: how many of the group lie below it, minus how many lie above it.

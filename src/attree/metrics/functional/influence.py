@@ -26,8 +26,8 @@ import numpy as np
 from attree.errors import expect
 from attree.metrics.functional.auroc import positives
 from attree.metrics.functional.correlation import concordance_by_point, lead
+from attree.metrics.functional.faithfulness import STATISTICS
 from attree.metrics.functional.ranking import Ranking, Values, as_ranking, as_tensor, check_columns
-from attree.metrics.functional.within import STATISTICS
 from attree.tensors.arrays import Floats, Ints
 
 T = TypeVar("T")

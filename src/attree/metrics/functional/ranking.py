@@ -89,7 +89,12 @@ class Ranking:
     def rank_deviations(self) -> NDArray[np.float64]:
         """Deviations of the midranks from their mean, scaled to a vector of norm 1."""
         centred = self.midranks - (len(self) + 1) / 2
-        return (centred / math.sqrt((self.counts * centred**2).sum()))[self.dense]
+        return (centred / math.sqrt((self.counts * centred**2).sum())).take(self.dense)
+
+    @cached_property
+    def outside_largest_tie(self) -> NDArray[np.int64]:
+        """Positions of the values that are not in the largest group of equal values."""
+        return (self.dense != self.counts.argmax()).nonzero()[0]
 
     @cached_property
     def midranks(self) -> NDArray[np.float64]:
@@ -116,11 +121,13 @@ def unit_deviations(values: Tensor) -> Tensor:
     """
     column = in_float64(values)
     deviations = column - column.mean()
-    deviations = deviations - deviations.mean()
-    deviations = deviations / deviations.abs().amax()
+    deviations -= deviations.mean()
+    low, high = torch.aminmax(deviations)
+    deviations /= torch.maximum(-low, high)
     # The mean of equal numbers can have a rounding error, so constants are detected by their extremes.
     lowest, highest = torch.aminmax(column)
-    return torch.where(lowest == highest, math.nan, deviations / deviations.square().sum().sqrt())
+    norm = deviations.square().sum().sqrt()
+    return deviations.div_(torch.where(lowest == highest, math.nan, norm))
 
 
 def check_columns(**columns: Values) -> None:

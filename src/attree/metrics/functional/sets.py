@@ -7,11 +7,12 @@ their mean.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from attree.errors import expect
-from attree.metrics.functional.ranking import in_float64, on_device_of
+from attree.metrics.functional.ranking import Ranking, in_float64, on_device_of
 from attree.tensors.arrays import pointers
 from attree.tensors.limits import exact_dtype
 
@@ -116,17 +117,23 @@ def edges_needed(scores: Tensor, owner: Tensor, num_targets: int, mass: float) -
     >>> edges_needed(torch.tensor([10.0, 0.0, -1.0, 1.0]), torch.tensor([0, 0, 1, 1]), 2, mass=0.9).tolist()
     [1.0, 2.0]
     """
-    sizes = in_float64(scores).abs().nan_to_num(0.0)
-    nonzero = sizes.nonzero().view(-1)  # most effects are exactly 0: they hold nothing, and need no sorting
-    sizes, owner = sizes[nonzero], owner.to(sizes.device)[nonzero]
-    order, _ = ranked(sizes, owner)
-    sorted_sizes, sorted_owner = sizes[order], owner[order]
-    total = sizes.new_zeros(num_targets).index_add_(0, sorted_owner, sorted_sizes)
-    begin = pointers(sorted_owner.bincount(minlength=num_targets))[:-1]
-    earlier = sorted_sizes.cumsum(0) - sorted_sizes
-    before = earlier - earlier[begin[sorted_owner]]
+    column = in_float64(scores).abs().nan_to_num(0.0).cpu()
+    nonzero = column.nonzero().view(-1)  # most effects are exactly 0: they hold nothing, and need no sorting
+    ranking = Ranking(column[nonzero])
+    num_sizes, rank = len(ranking.counts), ranking.dense
+    # One integer an edge sorts by target, then by descending size. Edges of the same size need no order.
+    of_edge = owner.cpu()[nonzero].numpy()
+    keys = np.sort(of_edge * num_sizes + (num_sizes - 1 - rank))
+    counts = np.bincount(of_edge, minlength=num_targets)
+    sorted_owner = np.repeat(np.arange(num_targets), counts)
+    size_of_rank = np.empty(num_sizes)
+    size_of_rank[rank] = ranking.values.numpy()
+    sizes = size_of_rank[num_sizes - 1 - (keys - sorted_owner * num_sizes)]
+    total = np.bincount(sorted_owner, sizes, num_targets)
+    earlier = sizes.cumsum() - sizes
+    before = earlier - earlier[(counts.cumsum() - counts)[sorted_owner]]
     is_needed = before < mass * total[sorted_owner] - 1e-12
-    return on_device_of(scores, torch.zeros_like(total).index_add_(0, sorted_owner, is_needed.double()))
+    return on_device_of(scores, torch.from_numpy(np.bincount(sorted_owner, is_needed, num_targets)))
 
 
 def precision_at_k(scores: Tensor, labels: Tensor, owner: Tensor, num_targets: int) -> Tensor:

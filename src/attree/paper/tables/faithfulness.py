@@ -8,7 +8,7 @@ import pandas as pd
 
 from attree.defaults import AUTHORS
 from attree.faithfulness.protocol import PROTOCOLS
-from attree.metrics.functional.within import STATISTICS
+from attree.metrics.functional.faithfulness import STATISTICS
 from attree.paper.cells import Cell, FaithfulnessCell
 from attree.paper.cells.faithfulness import MOST_PROBABLE, NOISE
 from attree.paper.item import Item, ItemInputs, Options, Section, Table, nets_of_seeds

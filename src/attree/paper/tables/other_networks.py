@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from attree.metrics.functional.within import STATISTICS
+from attree.metrics.functional.faithfulness import STATISTICS
 from attree.paper.cells import Cell, HeadSelection
 from attree.paper.cells.faithfulness import REPORTED
 from attree.paper.item import Item, ItemInputs, Options, Picture, Section, Table, nets_of_seeds

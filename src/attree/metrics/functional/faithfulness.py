@@ -1,8 +1,9 @@
-"""Statistics within targets, one value per target, and the seven pooled faithfulness statistics.
+"""How well scores predict effects: seven statistics over the pooled pairs of all targets, and one within targets.
 
 "Which edges of this prediction matter?" is a question about one target. Statistics over the pooled pairs of all targets
 also see differences between targets: with many neighbours every edge matters less, and a method that knows no more than
-the number of neighbours correlates with the effects. Here the edges of a target are compared with one another only.
+the number of neighbours correlates with the effects. Within targets, the edges of a target are compared with one
+another only, and every target counts the same.
 """
 
 from __future__ import annotations
@@ -52,22 +53,10 @@ def pearsons_by_target(columns: Sequence[Tensor], effects: Tensor, owner: Tensor
     >>> torch.stack(pearsons_by_target([effects, -effects], effects, owner, 2)).round(decimals=6).tolist()
     [[1.0, 1.0], [-1.0, -1.0]]
     """
-    correlations = []
-    deviations: tuple[Tensor, Tensor] | None = None
-    is_finite = bool(effects.isfinite().all())
     for scores in columns:
         check_columns(scores=scores, effects=effects, owner=owner)
-        x = scores.detach().to(exact_dtype(scores.device))
-        if not (is_finite and bool(x.isfinite().all())):
-            correlations.append(x.new_full((num_targets,), torch.nan))
-            continue
-        of_pair = owner.to(x.device)
-        if deviations is None or deviations[0].device != x.device:
-            deviations = deviations_by_target(effects.detach().to(x.device).to(x.dtype), of_pair, num_targets)
-        (a, is_flat), (b, has_equal_effects) = deviations_by_target(x, of_pair, num_targets), deviations
-        correlation = x.new_zeros(num_targets).index_add_(0, of_pair, a * b).clamp_(-1.0, 1.0)
-        correlations.append(correlation.masked_fill(is_flat, 0.0).masked_fill(has_equal_effects, torch.nan))
-    return correlations
+    deviations = TargetDeviations(effects, owner, num_targets)
+    return [TargetDeviations(scores, owner, num_targets).correlation(deviations) for scores in columns]
 
 
 def strongest_effects(effects: Tensor, owner: Tensor, num_targets: int) -> Tensor:
@@ -114,25 +103,55 @@ def effect_sizes(strongest: Tensor, edges: Tensor) -> dict[str, Tensor]:
     }
 
 
-def deviations_by_target(column: Tensor, owner: Tensor, num_targets: int) -> tuple[Tensor, Tensor]:
-    """Return the deviations from each target's mean, of norm 1 in each target; and which targets are constant.
+class TargetDeviations:
+    """A column's deviations from the mean of each target, of norm 1 in each target.
 
     Args:
         column: A value of each pair, [P].
         owner: Position of every pair's target, [P].
         num_targets: Number of targets.
+
+    Attributes:
+        values: The deviations, [P], in float64 where the device has it.
+        is_constant: Whether all edges of a target have the same value, [T]; also of a target without pairs.
+        is_finite: Whether no value is NaN or infinite.
     """
-    counts = owner.bincount(minlength=num_targets).clamp(min=1)
-    zeros = column.new_zeros(num_targets)
-    lowest = column.new_full((num_targets,), torch.inf).scatter_reduce_(0, owner, column, "amin")
-    highest = column.new_full((num_targets,), -torch.inf).scatter_reduce_(0, owner, column, "amax")
-    is_constant = lowest >= highest  # also of a target without pairs
-    # Centred twice, and scaled before squaring, so that neither a large mean nor tiny values cost digits.
-    for _ in range(2):
-        column = column - (zeros.index_add(0, owner, column) / counts).index_select(0, owner)
-    column = column / strongest_effects(column, owner, num_targets).masked_fill(is_constant, 1.0).index_select(0, owner)
-    norms = zeros.index_add(0, owner, column * column).sqrt().masked_fill(is_constant, 1.0)
-    return column / norms.index_select(0, owner), is_constant
+
+    def __init__(self, column: Tensor, owner: Tensor, num_targets: int) -> None:
+        column = column.detach().to(exact_dtype(column.device))
+        self._owner = owner = owner.to(column.device)
+        self._sizes = owner.bincount(minlength=num_targets)
+        self._order = None if bool((owner[1:] >= owner[:-1]).all()) else owner.argsort(stable=True)
+        self.is_finite = bool(column.isfinite().all())
+        lowest = column.new_full((num_targets,), torch.inf).scatter_reduce_(0, owner, column, "amin")
+        highest = column.new_full((num_targets,), -torch.inf).scatter_reduce_(0, owner, column, "amax")
+        self.is_constant = lowest >= highest
+        # Centred twice, and scaled before squaring, so that neither a large mean nor tiny values cost digits.
+        counts = self._sizes.clamp(min=1)
+        column = column - (self._sums(column) / counts).index_select(0, owner)
+        column -= (self._sums(column) / counts).index_select(0, owner)
+        scale = strongest_effects(column, owner, num_targets).masked_fill_(self.is_constant, 1.0)
+        column /= scale.index_select(0, owner)
+        norms = self._sums(column * column).sqrt_().masked_fill_(self.is_constant, 1.0)
+        self.values = column.div_(norms.index_select(0, owner))
+
+    def correlation(self, effects: TargetDeviations) -> Tensor:
+        """Return the correlation of each target with the effects of its edges, see `pearson_by_target`."""
+        if not (self.is_finite and effects.is_finite):
+            return self.values.new_full(self._sizes.shape, torch.nan)
+        correlation = self._sums(self.values * effects.values.to(self.values)).clamp_(-1.0, 1.0)
+        is_undefined = effects.is_constant.to(correlation.device)
+        return correlation.masked_fill_(self.is_constant, 0.0).masked_fill_(is_undefined, torch.nan)
+
+    def _sums(self, column: Tensor) -> Tensor:
+        """Return the sum of a column over the edges of each target.
+
+        Both ways add the edges of a target in their order. On a CPU, sums of consecutive edges are four times as fast.
+        """
+        if column.device.type != "cpu":
+            return column.new_zeros(self._sizes.numel()).index_add_(0, self._owner, column)
+        column = column if self._order is None else column.index_select(0, self._order)
+        return torch.segment_reduce(column, "sum", lengths=self._sizes, unsafe=True)
 
 
 STATISTICS: Final[dict[str, tuple[Callable[[Values, Values], Tensor], str]]] = {
