@@ -19,9 +19,11 @@ from torch_geometric.nn import (
     APPNP,
     GAT,
     AGNNConv,
+    ARMAConv,
     ChebConv,
     EdgeConv,
     GATConv,
+    GatedGraphConv,
     GATv2Conv,
     GCNConv,
     GINConv,
@@ -183,6 +185,12 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "NNConv": lambda: Stack(*[lambda width, out: NNConv(width, out, nn.Linear(4, width * out))] * 2),
     "ResGatedGraphConv": lambda: Stack(ResGatedGraphConv, ResGatedGraphConv),
     "MFConv (weights by degree)": lambda: Stack(MFConv, MFConv),
+    "SGConv (K = 2)": lambda: Stack(lambda width, out: SGConv(width, out, K=2)),
+    "TAGConv": lambda: Stack(TAGConv),
+    "ChebConv": lambda: Stack(lambda width, out: ChebConv(width, out, 3)),
+    "APPNP": lambda: Light(APPNP(2, 0.1)),
+    "ARMAConv": lambda: Stack(lambda width, out: ARMAConv(width, out, num_stacks=2, num_layers=2)),
+    "GatedGraphConv": lambda: Light(GatedGraphConv(WIDTH, 2)),
     "GCNConv, then GATConv": lambda: Stack(GCNConv, gat),
     "GATConv, then SAGEConv": lambda: Stack(gat, SAGEConv),
     "GATConv, GCNConv, GATConv": lambda: Stack(gat, GCNConv, gat),
@@ -197,9 +205,6 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "types: GCNConv within a relation": lambda: Typed(
         relations(lambda kind, out: GCNConv(WIDTH, out) if kind[1] == "cites" else SAGEConv((WIDTH, WIDTH), out))
     ),
-    "TAGConv": lambda: Stack(TAGConv),
-    "ChebConv": lambda: Stack(lambda width, out: ChebConv(width, out, 3)),
-    "APPNP": lambda: Light(APPNP(2, 0.1)),
     "RGCNConv": Relational,
 }
 """A maker of each model of the table."""

@@ -181,10 +181,16 @@ class Diffusing(MessagePassing):
     [
         (EdgeUpdating(), r"`second` \(GATConv\) reads the output of `first` \(GATConv\) in another way"),
         (Stack(Nested()), r"`convs.0` \(Nested\) reads the output of `convs.0.inner` \(GATConv\) in another way"),
-        (Stack(Diffusing()), r"`convs.0` \(Diffusing\) to pass messages once a call, but it did so 2 times"),
     ],
-    ids=["edge features", "nested", "diffusing"],
+    ids=["edge features", "nested"],
 )
 def test_convolutions_that_are_not_one_layer_each_are_refused(model: nn.Module, reason: str) -> None:
     with pytest.raises(TypeError, match=reason):
         capture_attention(model, X, CLEAN)
+
+
+def test_one_attention_that_is_applied_twice_is_two_layers() -> None:
+    attention = capture_attention(Stack(Diffusing()), X, CLEAN)
+    assert attention.num_layers == 2
+    assert torch.equal(*attention.weights)
+    assert attention.layout.is_chain

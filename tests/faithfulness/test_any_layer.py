@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.nn import (
-    APPNP,
     GCN,
     GIN,
     EdgeConv,
@@ -38,7 +37,6 @@ from torch_geometric.nn import (
     ResGatedGraphConv,
     SAGEConv,
     SGConv,
-    TAGConv,
     global_mean_pool,
     to_hetero,
 )
@@ -534,12 +532,6 @@ def test_methods_of_attention_are_refused_by_name(method: str) -> None:
 def test_the_protocol_of_scores_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedModelError, match=r"`coefficient`, but Net has none: use `removal` or `weight`"):
         attree.evaluate(net_of([GCNConv] * 2), Data(X, EDGES), targets=[0], protocols=["coefficient"])
-
-
-@pytest.mark.parametrize("conv", [TAGConv(CHANNELS, 3), APPNP(2, 0.1)], ids=["TAG", "APPNP"])
-def test_several_propagations_in_one_call_are_refused(conv: MessagePassing) -> None:
-    with pytest.raises(UnsupportedModelError, match="pass messages once a call, but it did so"):
-        attree.evaluate(Net(conv).double(), Data(X, EDGES), targets=[0], mode="multiclass_classification")
 
 
 def test_a_prediction_of_any_network_is_explained() -> None:

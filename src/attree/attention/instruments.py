@@ -17,13 +17,35 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import MessagePassing, RGATConv
+from torch_geometric.nn import (
+    GATConv,
+    GATv2Conv,
+    GCNConv,
+    GINConv,
+    GraphConv,
+    HANConv,
+    HEATConv,
+    HGTConv,
+    LGConv,
+    MessagePassing,
+    RGATConv,
+    SAGEConv,
+    SGConv,
+    SuperGATConv,
+    TransformerConv,
+)
 from torch_geometric.utils import add_self_loops, remove_self_loops
 from torch_geometric.utils import softmax as pyg_softmax
 
 from attree.attention.graph import plain
 from attree.attention.softmax_hook import SoftmaxPatch, check_attention, message_passing
 from attree.errors import UnsupportedModelError
+
+KNOWN = (GATConv, GATv2Conv, SuperGATConv, TransformerConv, HGTConv, HANConv, HEATConv, RGATConv)
+"""Convolutions that are known to weight messages by their softmax; their subclasses may not."""
+
+PLAIN = (GCNConv, SAGEConv, GINConv, GraphConv, LGConv, SGConv)
+"""Layers without attention whose messages are their sources, or these times an edge weight, in new memory."""
 
 T = TypeVar("T")
 
@@ -38,6 +60,9 @@ Aggregate = Callable[[Tensor], Tensor]
 class LayerCall:
     """One running call of a message-passing layer.
 
+    A layer that passes messages several times a call (APPNP, TAGConv, RGCNConv) makes several *steps*. Each is numbered
+    as a call of its own: the first has the number of the call, the others the numbers that follow.
+
     A layer passes its edges, with the self-loops that it adds, to `edge_updater` and `propagate`. If it calls its
     softmax earlier, in `forward`, its edges are those it was called with, with or without self-loops: the list with as
     many edges as scores. `propagate` must then get the same list.
@@ -45,12 +70,13 @@ class LayerCall:
     Attributes:
         conv: The layer.
         name: Name of the layer in the model, such as `convs.0`.
-        number: Number of the call in the run, counted from 0; a call inside another one has the higher number.
+        number: Number of the current step in the run, counted from 0; a call inside another one has the higher number.
         args: The positional arguments of the call.
         kwargs: The arguments passed by name.
         is_inner: Whether the call is made inside the call of another layer.
         edges: The edges of the last `edge_updater` or `propagate` of this call; None before.
         has_attention: Whether the call has computed a softmax by now.
+        num_steps: How many times the layer has passed messages by now.
     """
 
     conv: MessagePassing
@@ -61,6 +87,7 @@ class LayerCall:
     is_inner: bool = False
     edges: Any = None
     has_attention: bool = False
+    num_steps: int = 0
     _assumed: Tensor | None = field(default=None, repr=False)
     _relations: Tensor | None = field(default=None, repr=False)
     _num_softmaxes: int = 0
@@ -159,8 +186,8 @@ class Watcher:
     def messages(self, call: LayerCall, messages: Tensor) -> Tensor | None:
         """Called with the messages along `call.edges`; returns messages to use instead, or None."""
 
-    def sums(self, call: LayerCall, sums: Tensor) -> None:
-        """Called with the aggregated messages."""
+    def sums(self, call: LayerCall, sums: Tensor) -> Tensor | None:
+        """Called with the aggregated messages; returns other ones to use instead, or None."""
 
     def end(self, call: LayerCall, output: Any) -> Any:
         """Called after the layer has run; returns an output to use instead, or None."""
@@ -209,6 +236,7 @@ class Instrument:
                 attributes[name] = partial(in_place_of[name], conv, attributes.get(name, getattr(conv, name)))
             if overridden & {"propagate", "softmax", "messages", "sums", *in_place_of}:
                 handles.append(conv.register_edge_update_forward_pre_hook(self._see_edges))
+            if overridden & {"propagate", "softmax", "messages", "sums", *in_place_of} or makes_steps(conv):
                 handles.append(conv.register_propagate_forward_pre_hook(self._propagate))
             if "messages" in overridden:
                 handles.append(conv.register_message_forward_hook(self._messages))
@@ -241,6 +269,9 @@ class Instrument:
     def _propagate(self, conv: MessagePassing, inputs: Any) -> None:
         call = self._running(conv)
         call.use_edges(inputs[0], inputs[-1])
+        call.num_steps += 1
+        if call.num_steps > 1 and makes_steps(conv):
+            call.number, self._num_calls = self._num_calls, self._num_calls + 1
         self._watcher.propagate(call, inputs[-1])
 
     def _softmax(self, conv: MessagePassing) -> Callable[..., Tensor]:
@@ -267,8 +298,8 @@ class Instrument:
     def _messages(self, conv: MessagePassing, inputs: Any, messages: Tensor) -> Tensor | None:
         return self._watcher.messages(self._running(conv), messages)
 
-    def _sums(self, conv: MessagePassing, inputs: Any, sums: Tensor) -> None:
-        self._watcher.sums(self._running(conv), sums)
+    def _sums(self, conv: MessagePassing, inputs: Any, sums: Tensor) -> Tensor | None:
+        return self._watcher.sums(self._running(conv), sums)
 
     def _end(self, conv: MessagePassing, inputs: Any, output: Any) -> Any:
         if not self._open or self._open[-1].conv is not conv:
@@ -324,6 +355,14 @@ def hook_softmax(model: nn.Module, hook: SoftmaxHook) -> Iterator[list[MessagePa
 def within_relations(conv: MessagePassing) -> bool:
     """Whether a convolution has one softmax per relation, over the edges of that relation only."""
     return isinstance(conv, RGATConv) and conv.attention_mechanism == "within-relation"
+
+
+def makes_steps(conv: MessagePassing) -> bool:
+    """Whether a layer may pass messages several times a call, each time from nodes to nodes.
+
+    Layers that are known do so once, and HANConv once for each relation, which it combines by attention.
+    """
+    return type(conv) not in (*KNOWN, *PLAIN) or getattr(conv, "K", 1) > 1
 
 
 def is_edge_index(value: Any) -> bool:

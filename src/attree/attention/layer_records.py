@@ -11,7 +11,7 @@ real call.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,38 +20,25 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import (
-    GATConv,
-    GATv2Conv,
-    GCNConv,
-    GINConv,
-    GraphConv,
-    HANConv,
-    HEATConv,
-    HGTConv,
-    LGConv,
-    MessagePassing,
-    RGATConv,
-    SAGEConv,
-    SGConv,
-    SuperGATConv,
-    TransformerConv,
-)
+from torch_geometric.nn import MessagePassing, RGATConv
 from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 
 from attree.attention.global_attention import FIRST_MARK, GlobalRecords, watch_global
-from attree.attention.instruments import Aggregate, LayerCall, Softmax, Watcher, instrument, within_relations
+from attree.attention.instruments import (
+    KNOWN,
+    PLAIN,
+    Aggregate,
+    LayerCall,
+    Softmax,
+    Watcher,
+    instrument,
+    makes_steps,
+    within_relations,
+)
 from attree.attention.locality import same
 from attree.attention.mix import Combination, Factors, Mix, times_of, total_of
 from attree.attention.provenance import NONE, Marks
 from attree.errors import UnsupportedModelError
-
-KNOWN = (GATConv, GATv2Conv, SuperGATConv, TransformerConv, HGTConv, HANConv, HEATConv, RGATConv)
-"""Convolutions that are known to weight messages by their softmax; their subclasses may not."""
-
-
-PLAIN = (GCNConv, SAGEConv, GINConv, GraphConv, LGConv, SGConv)
-"""Layers without attention whose messages are their sources, or these times an edge weight, in new memory."""
 
 
 def _is_plain(conv: MessagePassing) -> bool:
@@ -71,12 +58,13 @@ class WeightReader:
 
     Args:
         conv: The convolution.
+        softmaxes: The weights that were computed for this step before it passes messages.
     """
 
-    def __init__(self, conv: MessagePassing) -> None:
+    def __init__(self, conv: MessagePassing, softmaxes: Iterable[Tensor] = ()) -> None:
         self._conv = conv
         self._heads = int(getattr(conv, "heads", 1))
-        self._softmaxes: list[Tensor] = []
+        self._softmaxes: list[Tensor] = list(softmaxes)
         self._replayed: Iterator[Tensor] | None = None
         self._factors: Tensor | None = None
         self._unclear: str | None = "it calls no `message`"
@@ -106,13 +94,18 @@ class WeightReader:
             name: value.clone() if isinstance(value, Tensor) and not is_plain else value
             for name, value in arguments.items()
         }
-        returned = message(**arguments)
-        inside = self._softmaxes[before:]
+        messages = message(**arguments)
+        returned, inside = self._edges_first(messages), self._softmaxes[before:]
+        arguments_before = {name: self._edges_first(value, messages.dim()) for name, value in arguments_before.items()}
 
         def again(replaced: dict[str, Any]) -> Tensor:
             self._replayed = iter(inside)
             try:
-                return message(**(arguments_before | replaced))
+                in_place = {
+                    name: self._edges_back(value, messages.dim())
+                    for name, value in (arguments_before | replaced).items()
+                }
+                return self._edges_first(message(**in_place))
             finally:
                 self._replayed = None
 
@@ -128,7 +121,19 @@ class WeightReader:
             # A layer without attention, whose message is another function of its source: it counts as it is.
             self._factors = returned.new_ones(returned.shape[0], 1)
         self._unclear = None if self._factors is not None else "its messages are no multiples of neighbours' features"
-        return returned
+        return messages
+
+    def _edges_first(self, value: Any, dims: int | None = None) -> Any:
+        """Return a value of messages, of this many dimensions, with their edges along the first one."""
+        if not isinstance(value, Tensor) or value.dim() == 0 or dims not in (None, value.dim()):
+            return value
+        return value.movedim(self._conv.node_dim % value.dim(), 0)
+
+    def _edges_back(self, value: Any, dims: int) -> Any:
+        """Undo `_edges_first`."""
+        if not isinstance(value, Tensor) or dims in (0, 1) or value.dim() != dims:
+            return value
+        return value.movedim(0, self._conv.node_dim % dims)
 
     def aggregate(self, aggregate: Callable[[Tensor], Tensor], messages: Tensor, index: Tensor) -> Tensor:
         """Return the aggregated messages, and read the factor of each sum."""
@@ -142,13 +147,21 @@ class WeightReader:
         if self._unclear or (is_plain and type(self._conv.aggr_module) is SumAggregation):
             return returned
         assert self._factors is not None
-        factors = factors_of_sums(aggregate, messages, returned, index, self._factors.shape[1])
+        messages, sums = self._edges_first(messages), self._edges_first(returned)
+        dims = messages.dim()
+        factors = factors_of_sums(
+            lambda inputs: self._edges_first(aggregate(self._edges_back(inputs, dims))),
+            messages,
+            sums,
+            index,
+            self._factors.shape[1],
+        )
         if factors is not None:
             self._factors = self._factors * factors.index_select(0, index)
         elif self._softmaxes:
             self._unclear = "it does not add up its messages"
         else:
-            self._factors = self._factors * shares_of_aggregation(messages, returned, index)
+            self._factors = self._factors * shares_of_aggregation(messages, sums, index)
         return returned
 
 
@@ -319,6 +332,8 @@ class LayerRecord:
             nodes, if they are recorded.
         destination_calls: Indices of the calls that directly produced the features of the destinations.
         uses: Indices of the calls that directly produced any argument, and of the calls inside this one.
+        is_step: Whether it is one of several steps of a call; its features are then those that it passes on, and its
+            output the sums of its messages, but for the last, whose output is that of the call.
     """
 
     conv: MessagePassing
@@ -337,6 +352,7 @@ class LayerRecord:
     mix: Mix = NOTHING
     destination_calls: Marks = NONE
     uses: Marks = NONE
+    is_step: bool = False
 
     @property
     def softmaxes(self) -> int:
@@ -440,51 +456,88 @@ class _Recorder(Watcher):
         self.provenance = provenance
         self.alter = alter
         self.records = LayerRecords(provenance, everywhere)
-        self._outer: list[tuple[int, WeightReader | None]] = []
+        self._running: list[_Running] = []
 
     def begin(self, call: LayerCall) -> None:
         """Open the record of a call: its features, its edges and the earlier calls that feed it."""
-        features = call.features
-        record = LayerRecord(call.conv, call.name, features, call.given_edges, _two_node_sets(features))
+        running = _Running(call, None if is_known(call.conv) else WeightReader(call.conv))
         if call.is_inner:
-            self.records[self._outer[-1][0]].uses |= {call.number}
+            self.records[self._running[-1].call.number].uses |= {call.number}
+        self._add(call, call.features, *sides_of(call.features), (call.args, call.kwargs))
+        self._running.append(running)
         if self.provenance is not None:
-            sources, destinations = sides_of(features)
+            if makes_steps(call.conv):
+                running.before = self.provenance.nonlinear.copy(), self.provenance.blurred
+            else:
+                running.pause(self.provenance)
+
+    def _add(self, call: LayerCall, features: Any, sources: Any, destinations: Any, arguments: Any) -> None:
+        """Add the record of a step that reads these features and arguments."""
+        record = LayerRecord(call.conv, call.name, features, call.given_edges, _two_node_sets(features))
+        if self.provenance is not None:
             record.mix = self.provenance.mix(sources)
             record.destination_calls = self.records.marks(destinations)
-            record.uses |= self.records.marks((call.args, call.kwargs))
-            self.provenance.pause()
+            record.uses |= self.records.marks(arguments)
         self.records.append(record)
-        self._outer.append((call.number, None if is_known(call.conv) else WeightReader(call.conv)))
 
     def propagate(self, call: LayerCall, arguments: dict[str, Any]) -> None:
+        """Note the edges of a step; open its record if it is not the first of the call."""
+        running = self._running[-1]
+        if call.number == len(self.records):
+            self._next_step(running, arguments)
         record = self.records[call.number]
         record.edges.append(call.edges)
         if within_relations(call.conv):
             record.relation = arguments["edge_type"]
+        if self.provenance is not None and running.before is not None:
+            running.pause(self.provenance)
+
+    def _next_step(self, running: _Running, arguments: dict[str, Any]) -> None:
+        """Open the record of the next step of a running call, which passes these arguments to `propagate`."""
+        call, before = running.call, self.records[-1]
+        before.is_step = True
+        sources, destinations = _node_arguments(call.conv, arguments)
+        self._add(call, sources[0] if len(sources) == 1 else tuple(sources), sources, destinations, arguments)
+        record = self.records[-1]
+        record.is_step = True
+        # Weights that were computed after the step before belong to this one; otherwise it uses the same.
+        weights = running.weights or before.weights
+        record.scores, record.weights = running.scores if running.weights else before.scores, list(weights)
+        running.scores, running.weights = None, []
+        if running.reader is not None:
+            before.factors, before.unclear = running.reader.result()
+            running.reader = WeightReader(call.conv, weights)
 
     def message(self, call: LayerCall, message: Callable[..., Tensor], arguments: dict[str, Any]) -> Tensor:
-        reader = self._outer[-1][1]
+        reader = self._running[-1].reader
         return message(**arguments) if reader is None else reader.message(message, arguments)
 
     def aggregate(self, call: LayerCall, aggregate: Aggregate, messages: Tensor, index: Tensor) -> Tensor:
-        reader = self._outer[-1][1]
+        reader = self._running[-1].reader
         return aggregate(messages) if reader is None else reader.aggregate(aggregate, messages, index)
 
     def sums(self, call: LayerCall, sums: Tensor) -> None:
-        record = self.records[call.number]
+        record, running = self.records[call.number], self._running[-1]
         record.sums.append(sums)
         if within_relations(call.conv) and is_known(call.conv):
             # There was one softmax per relation; the convolution has merged their weights.
             record.weights = [call.conv._alpha]
+        if running.before is not None and self.provenance is not None:
+            record.output = sums
+            self.provenance.mark(sums, call.number)
+            running.resume(self.provenance)
 
     def softmax(self, call: LayerCall, scores: Tensor, softmax: Softmax) -> Tensor:
         """Record the scores and weights of a softmax call, and return the weights that the convolution uses."""
-        reader = self._outer[-1][1]
+        running = self._running[-1]
+        reader, record = running.reader, self.records[call.number]
+        if reader is not None and makes_steps(call.conv) and len(record.sums) and not reader.is_probing:
+            running.scores = scores  # of the next step, if there is one
+            running.weights.append(softmax(scores))
+            return running.weights[-1] if self.alter is None else self.alter(call, scores, softmax)
         weights = softmax(scores) if reader is None else reader.softmax(scores, softmax)
         if reader is not None and reader.is_probing:
             return weights
-        record = self.records[call.number]
         record.scores = scores
         record.weights.append(weights)
         return weights if self.alter is None else self.alter(call, scores, softmax)
@@ -494,13 +547,62 @@ class _Recorder(Watcher):
         # With `return_attention_weights`, a PyG convolution returns a tuple that starts with the node embeddings.
         record = self.records[call.number]
         record.output = output[0] if isinstance(output, tuple) else output
-        reader = self._outer.pop()[1]
-        if reader is not None:
-            record.factors, record.unclear = reader.result()
-        if self.provenance is not None:
+        running = self._running.pop()
+        if running.reader is not None:
+            record.factors, record.unclear = running.reader.result()
+        if self.provenance is None:
+            return
+        if not record.is_step:
+            if running.before is not None:  # one step: what happens inside does not matter
+                self.provenance.nonlinear, self.provenance.blurred = running.before
             self.provenance.mark(output, call.number)
-            if not call.is_inner:
-                self.provenance.resume()
+        running.resume(self.provenance)
+
+
+@dataclass
+class _Running:
+    """A running call.
+
+    Attributes:
+        call: The call.
+        reader: Reads the weights of the messages of the current step; None if they are those of the softmax.
+        before: For a call that may make several steps: what the provenance had recorded when the call began.
+        scores: The scores of a softmax after the current step.
+        weights: The weights of softmaxes after the current step.
+        has_paused: Whether this call has paused the provenance.
+    """
+
+    call: LayerCall
+    reader: WeightReader | None
+    before: tuple[dict[frozenset[int], str], bool] | None = None
+    scores: Tensor | None = None
+    weights: list[Tensor] = field(default_factory=list)
+    has_paused: bool = False
+
+    def pause(self, provenance: Combination) -> None:
+        """Do not trace the operations of this call, if they are traced."""
+        if not provenance.is_paused:
+            provenance.pause()
+            self.has_paused = True
+
+    def resume(self, provenance: Combination) -> None:
+        """Trace operations again, if this call has paused it."""
+        if self.has_paused:
+            provenance.resume()
+            self.has_paused = False
+
+
+def _node_arguments(conv: MessagePassing, arguments: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+    """Return the arguments of `propagate` that have one row per source, and those with one row per destination only."""
+    names = {name for name in conv._user_args if name.endswith(("_i", "_j"))}
+    sources, destinations = [], []
+    for name, value in arguments.items():
+        is_pair = isinstance(value, tuple | list)
+        if f"{name}_j" in names:
+            sources.append(value[0] if is_pair else value)
+        if f"{name}_i" in names and (is_pair or f"{name}_j" not in names):
+            destinations.append(value[-1] if is_pair else value)
+    return sources, destinations
 
 
 def sides_of(features: Any) -> tuple[Any, Any]:

@@ -75,6 +75,11 @@ class Provenance(TorchDispatchMode):
         self._is_paused = False
         self._put_back()
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether operations are not traced at the moment."""
+        return self._is_paused
+
     def _put_back(self) -> None:
         """Put this mode back on torch's stack of modes, unless a backward pass has restored it already."""
         stack = _get_current_dispatch_mode_stack()

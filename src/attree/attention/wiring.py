@@ -343,7 +343,7 @@ def describe(records: Sequence[LayerRecord], call: int) -> str:
     record = records[call]
     name = f"`{record.name}` ({type(record.conv).__name__})" if record.name else type(record.conv).__name__
     same = [number for number, other in enumerate(records) if other.conv is record.conv]
-    return name if len(same) == 1 else f"call {same.index(call) + 1} of {name}"
+    return name if len(same) == 1 else f"{'step' if record.is_step else 'call'} {same.index(call) + 1} of {name}"
 
 
 def check_calls(
@@ -364,17 +364,17 @@ def check_calls(
     provenance = records.provenance
     assert provenance is not None
     left_out = set(range(len(records))) - reaching(records, output)
-    if left_out and _differ(output, _run_altered(model, run, left_out)[0]):
+    if left_out and _differ(output, _run_altered(model, run, records, left_out)[0]):
         raise UnsupportedModelError(
             "Expected the output to depend only on the attention layers that torch operations lead back to, but it "
             "also depends on others: some step between them is computed outside torch."
         )
     if not provenance.blurred or len(call_graph.calls) < 2:
         return call_graph
-    usual = _run_altered(model, run, ())[1]
+    usual = _run_altered(model, run, records, ())[1]
     reached: dict[int, set[int]] = {call: set() for call in call_graph.calls}
     for call in call_graph.calls:
-        altered = _run_altered(model, run, {call})[1]
+        altered = _run_altered(model, run, records, {call})[1]
         for later in call_graph.calls:
             if later > call and _differ(usual[later], altered[later]):
                 reached[later].add(call)
@@ -412,20 +412,32 @@ def _reaching(records: Sequence[LayerRecord], ends: Marks) -> set[int]:
 class _AlteredOutputs(Watcher):
     """Alters the outputs of some calls, and keeps the input features of each call."""
 
-    def __init__(self, calls: Container[int]) -> None:
-        self._calls = calls
-        self.features: list[list[Tensor]] = []
+    def __init__(self, records: LayerRecords, calls: Container[int]) -> None:
+        self._records, self._calls = records, calls
+        self.features: dict[int, list[Tensor]] = {}
 
     def begin(self, call: LayerCall) -> None:
-        self.features.append([tensor.clone() for tensor in tensors_in(call.features)])
+        self.features[call.number] = [tensor.clone() for tensor in tensors_in(call.features)]
+
+    def propagate(self, call: LayerCall, arguments: dict[str, Any]) -> None:
+        if call.number not in self.features:  # another step of a call
+            self.features[call.number] = [tensor.clone() for tensor in tensors_in(arguments)]
+
+    def sums(self, call: LayerCall, sums: Tensor) -> Tensor | None:
+        is_altered = self._records[call.number].is_step and call.number in self._calls
+        altered: Tensor | None = _altered(sums) if is_altered else None
+        return altered
 
     def end(self, call: LayerCall, output: Any) -> Any:
-        return _altered(output) if call.number in self._calls else None
+        is_altered = not self._records[call.number].is_step and call.number in self._calls
+        return _altered(output) if is_altered else None
 
 
-def _run_altered(model: nn.Module, run: Callable[[], Any], altered: Container[int]) -> tuple[Any, list[Any]]:
+def _run_altered(
+    model: nn.Module, run: Callable[[], Any], records: LayerRecords, altered: Container[int]
+) -> tuple[Any, dict[int, list[Tensor]]]:
     """Run a model with altered outputs of some calls; return its output and the input features of each call."""
-    watcher = _AlteredOutputs(altered)
+    watcher = _AlteredOutputs(records, altered)
     with instrument(model, watcher) as instrumented:
         return instrumented.run(run), watcher.features
 

@@ -18,7 +18,7 @@ from attree.attribution.subgraphs import subject_pairs
 from attree.faithfulness.exact.stages import Reads
 from attree.subject import Part, Subject
 from attree.subject.roots import OutputLevel
-from attree.tensors.arrays import expand, group
+from attree.tensors.arrays import expand, group, pointers
 
 NODES = 24
 """Number of nodes to compare in every recording, for node outputs."""
@@ -220,6 +220,9 @@ def _shuffled(total: int, count: int, seed: int) -> Tensor:
 TARGETS = 3
 """Number of targets around which edges are deleted."""
 
+LEAVING = 2
+"""Number of edges that leave the nodes around a target, of which deletion is tried."""
+
 CANDIDATES = 16
 """Number of targets among which those with edges around them are found."""
 
@@ -228,11 +231,12 @@ def tried_pairs(subject: Subject, targets: int = TARGETS) -> Pairs:
     """Return pairs with one edge of the data, of each relation, at each distance from a few targets.
 
     A layer reads an edge at its distance from the target, so a wrong deletion in any layer changes the output of one of
-    these targets.
+    these targets. Edges that leave the nodes around a target, but carry no flow to it, must not change its output; a
+    layer that reads out-degrees (ChebConv) shows so.
 
     Args:
         subject: The subject.
-        targets: Number of targets.
+        targets: Number of targets; around a single one, edges that leave are not tried.
     """
     total = subject.num_targets
     ids = torch.arange(CANDIDATES, device=subject.device) * (total - 1) // (CANDIDATES - 1)
@@ -243,15 +247,32 @@ def tried_pairs(subject: Subject, targets: int = TARGETS) -> Pairs:
     is_given = torch.zeros(graph.num_edges, dtype=torch.bool, device=subject.device)
     is_given[graph.position] = True
     left = targets
+    outside: dict[int, Tensor] = {}
     for position in range(ids.numel()):
         begin, end = int(pairs.ptr[position]), int(pairs.ptr[position + 1])
         edges = pairs.edges[begin:end]
         picked = _by_distance(subject, edges, is_given[edges], roots.node[roots.owner == position])
         is_tried[picked + begin] = True
+        if picked.numel() and targets > 1:
+            outside[position] = _leaving(graph, edges, is_given)
         left -= int(picked.numel() > 0)
         if not left:
             break
-    return pairs.only(is_tried)
+    tried = pairs.only(is_tried)
+    owner = torch.cat([tried.owner, *(torch.full_like(edges, position) for position, edges in outside.items())])
+    edges = torch.cat([tried.edges, *outside.values()])
+    order = owner.argsort(stable=True)
+    flow = torch.cat([tried.flow, tried.flow.new_zeros(edges.numel() - len(tried))])
+    ptr = pointers(owner.bincount(minlength=ids.numel()))
+    return replace(tried, ptr=ptr, edges=edges[order], flow=flow[order])
+
+
+def _leaving(graph: Graph, listed: Tensor, is_given: Tensor) -> Tensor:
+    """Return a few edges of the data that start where listed edges end, and are not listed themselves."""
+    starts = torch.isin(graph.source, graph.destination[listed]) & is_given & (graph.source != graph.destination)
+    starts[listed] = False
+    edges = starts.nonzero().view(-1)
+    return edges[:: edges.numel() // LEAVING + 1]
 
 
 def _by_distance(subject: Subject, edges: Tensor, is_given: Tensor, frontier: Tensor) -> Tensor:
