@@ -608,3 +608,26 @@ class Lights(nn.Module):
 def test_lightgcn() -> None:
     torch.manual_seed(0)
     check_effects(Lights().double().eval(), Data(X, EDGES))
+
+
+class Scaled(nn.Module):
+    """Layers without weights, whose outputs are all scaled by the same number, with and without the start."""
+
+    def __init__(self, adds_start: bool) -> None:
+        super().__init__()
+        self.lin, self.adds_start = nn.Linear(CHANNELS, 3), adds_start
+        self.convs = nn.ModuleList(LGConv() for _ in range(3))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        start = h = self.lin(x)
+        for conv in self.convs:
+            h = conv(h, edge_index) * 0.9
+            h = h + 0.1 * start if self.adds_start else h
+        return h
+
+
+@pytest.mark.parametrize("protocol", ["removal", "weight"])
+@pytest.mark.parametrize("adds_start", [False, True])
+def test_exact_updates_keep_the_same_map_of_several_layers_apart(adds_start: bool, protocol: str) -> None:
+    torch.manual_seed(0)
+    exact_and_copied(Scaled(adds_start).double().eval(), Data(X, EDGES), protocol)

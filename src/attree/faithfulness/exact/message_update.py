@@ -165,7 +165,8 @@ class MessageUpdate:
         assert values is not None
         whole = values.read() if isinstance(values, Lazy) else values
         rows = sender if plan.senders is None else take_rows(plan.senders, sender)
-        return LazyRows(whole, rows, whole.dtype, self._store, "sent")
+        # All layers of a chunk share the store: the same map of other features must not be taken for this one.
+        return LazyRows(whole, rows, whole.dtype, self._store, ("sent", id(self.layer)))
 
     def _is_reduced(self, changes: Changes) -> Tensor:
         """Whether each changed entry is the reduced edge of its row."""

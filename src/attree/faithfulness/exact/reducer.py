@@ -265,7 +265,8 @@ def _at_rows(args: Any, kwargs: Any, layer: MessageTrace, root: RootRows, node: 
             rows: Tensor = recorded.at(node)
             if root.sender is not None and root.place.numel():
                 whole = value.read() if isinstance(value, Lazy) else value
-                new = LazyRows(whole, root.sender, whole.dtype, store, ("given", id(whole)))
+                name = ("given", id(layer), len(moved))
+                new = LazyRows(whole, root.sender, whole.dtype, store, name)
                 rows = LazySums((Replaced(recorded.at(node), root.place, new),), node.numel())
             moved[id(value)] = rows
         return moved[id(value)]
