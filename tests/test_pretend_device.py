@@ -35,7 +35,7 @@ from attree.metrics import AUROC, FaithfulnessComparison, Kendall, Pearson, Spea
 from attree.models import GAT
 from attree.penalties import PenalizedStep, TrueEdges
 from attree.subject import Subject
-from attree.tensors import limits
+from attree.tensors import precision
 from helpers.graphs import NODES, messy_graph, randomize
 from helpers.pretend_device import Elsewhere, PretendedAccelerator, frozen, pretend
 
@@ -152,7 +152,7 @@ def test_mps_has_no_float64() -> None:
 
 
 def test_float32_is_said_once() -> None:
-    limits._warn_float32.cache_clear()
+    precision._warn_float32.cache_clear()
     with pretend("mps") as device, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         graph, model = small_graph().to(device), net().to(device)

@@ -53,7 +53,7 @@ PROTOCOLS = ("removal", "weight")
 
 RESOLUTION = 1e-9
 """Smallest effect of an edge that counts. Effects are rounded to multiples of it, so that smaller ones are 0 and equal
-ones are equal numbers, whatever the engine or the number of threads; see `attree.tensors.limits.resolution`."""
+ones are equal numbers, whatever the engine or the number of threads; see `attree.tensors.precision.resolution`."""
 
 RESOLUTION_FLOAT32 = 1e-4
 """The same where a model runs in float32, because its device or its code has no float64. Both keep about three fifths

@@ -14,12 +14,12 @@ from torch_geometric.nn import GAT as PygGAT
 from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, SAGEConv
 
 import attree
-from attree.attention.locality import same
 from attree.attribution import make_methods
 from attree.data import OnDiskGraph, write_graph
 from attree.evaluation import Evaluation
 from attree.evaluation.on_disk import DiskSubjects, sizes_of
 from attree.models import GAT, GATv2
+from attree.tensors.precision import same
 
 PROTOCOLS = ["removal", "weight"]
 

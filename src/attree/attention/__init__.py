@@ -1,12 +1,11 @@
 """The attention of a network, captured from any PyG attention convolution and aligned with one edge list."""
 
 from attree.attention.capture import Attention, capture_attention
-from attree.attention.diagnostics import Bypass, measure_bypass
+from attree.attention.diagnostics import Bypass, Locality, measure_bypass, measure_locality
 from attree.attention.global_attention import GlobalCall, Mixing, register_global_attention
 from attree.attention.global_weights import DenseWeights, KernelWeights, ListedWeights
 from attree.attention.graph import Graph
 from attree.attention.instruments import LayerCall, Watcher, hook_softmax, instrument
-from attree.attention.locality import Locality, measure_locality
 from attree.attention.stand_ins import stand_in
 
 __all__ = [

@@ -13,10 +13,10 @@ from torch_geometric.nn import HANConv
 
 from attree.attention.graph import Graph, edge_ids, find_type, plain
 from attree.attention.layer_records import LayerRecord, warn_unread
-from attree.attention.locality import same
 from attree.attention.provenance import tensors_in
 from attree.attention.wiring import Wiring, describe
 from attree.errors import UnsupportedModelError
+from attree.tensors.precision import same
 
 
 @dataclass(frozen=True)

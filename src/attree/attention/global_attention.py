@@ -24,10 +24,10 @@ from torch.overrides import TorchFunctionMode
 from torch_geometric.nn.attention import PerformerAttention, PolynormerAttention, SGFormerAttention
 
 from attree.attention.global_weights import DenseWeights, GlobalWeights, KernelWeights
-from attree.attention.locality import same
 from attree.attention.mix import Combination
 from attree.attention.provenance import Marks, tensors_in
 from attree.errors import UnsupportedModelError, expect
+from attree.tensors.precision import same
 
 
 @dataclass(frozen=True)

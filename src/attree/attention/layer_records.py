@@ -35,10 +35,10 @@ from attree.attention.instruments import (
     makes_steps,
     within_relations,
 )
-from attree.attention.locality import same
 from attree.attention.mix import Combination, Factors, Mix, times_of, total_of
 from attree.attention.provenance import NONE, Marks
 from attree.errors import UnsupportedModelError
+from attree.tensors.precision import same
 
 
 def _is_plain(conv: MessagePassing) -> bool:

@@ -23,10 +23,10 @@ from torch_geometric.nn.models.basic_gnn import BasicGNN
 from attree.attention.graph import Graph, find_type
 from attree.attention.instruments import LayerCall, Watcher, instrument
 from attree.attention.layer_records import LayerRecord, LayerRecords
-from attree.attention.locality import same
 from attree.attention.mix import Factors
 from attree.attention.provenance import Marks, tensors_in
 from attree.errors import UnsupportedModelError
+from attree.tensors.precision import same
 
 OUTPUT = -1
 """The key of the model's output among the indices of calls."""

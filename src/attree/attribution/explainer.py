@@ -23,7 +23,7 @@ from attree.subject import Head, Subject
 from attree.subject.diagnose import bypass_of, what_attention_misses
 from attree.subject.readout import Readout, check_readout
 from attree.subject.roots import Level
-from attree.tensors.limits import exact_dtype
+from attree.tensors.precision import exact_dtype
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from attree.errors import expect, expect_bool, expect_instance, expect_int, expe
 from attree.subject import Subject
 from attree.subject.roots import Roots
 from attree.tensors.arrays import expand, pointers
-from attree.tensors.limits import exact_dtype
+from attree.tensors.precision import exact_dtype
 
 
 class TreeNode(NamedTuple):

@@ -31,7 +31,7 @@ from attree.subject.binding import Call
 from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
 from attree.subject.roots import Level, Targets
-from attree.tensors.limits import exact_dtype
+from attree.tensors.precision import exact_dtype
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -28,7 +28,7 @@ from attree.metrics.functional.sets import (
 )
 from attree.subject import Subject
 from attree.tensors.arrays import Rows, expand, pointers, row_of
-from attree.tensors.limits import exact_dtype
+from attree.tensors.precision import exact_dtype
 
 SHARES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75)
 """Shares of a target's edges that are removed, or kept alone, besides 0 and 1."""

@@ -20,7 +20,7 @@ from attree.metrics.functional.faithfulness import (
     strongest_effects,
 )
 from attree.metrics.functional.ranking import Ranking, Values
-from attree.tensors.limits import exact_dtype
+from attree.tensors.precision import exact_dtype
 
 RANKING_WORK = 1
 """Work of ranking a column of scores, relative to that of comparing it with the effects of one protocol."""

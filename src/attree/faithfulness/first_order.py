@@ -16,7 +16,6 @@ from torch_geometric.nn.aggr import MeanAggregation
 
 from attree.attention.graph import edge_ids, plain
 from attree.attention.instruments import LayerCall, Softmax, instrument
-from attree.attention.locality import same
 from attree.attribution.posthoc.masks import MaskedRun, MaskMethod
 from attree.attribution.posthoc.target_copies import TargetCopies
 from attree.errors import UnsupportedModelError, expect_int
@@ -24,7 +23,7 @@ from attree.faithfulness.exact.call_arguments import given_weights
 from attree.faithfulness.occlusion import DEFAULT_PROTOCOL
 from attree.faithfulness.protocol import ReductionProtocol, check_protocols, resolve_protocol
 from attree.subject import Subject
-from attree.tensors.limits import exact_dtype
+from attree.tensors.precision import exact_dtype, same
 
 
 class AttentionGradient(MaskMethod):

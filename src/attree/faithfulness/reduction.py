@@ -21,7 +21,8 @@ from attree.errors import expect_memory
 from attree.faithfulness.protocol import ReductionProtocol
 from attree.subject import Head, Subject
 from attree.tensors.arrays import Rows, take_rows
-from attree.tensors.limits import REDUCTION_MEMORY, resolution, round_to
+from attree.tensors.limits import REDUCTION_MEMORY
+from attree.tensors.precision import resolution, round_to
 
 Progress = Callable[[int, int], None]
 """Called as `progress(done, total)` with numbers of pairs after each batch of reductions."""

@@ -18,7 +18,6 @@ from torch import Tensor
 from torch_geometric.nn.aggr import SumAggregation
 
 from attree.attention.diagnostics import STATE, keeps_state
-from attree.attention.locality import difference
 from attree.attention.softmax_hook import message_passing
 from attree.attention.wiring import is_plain_stack
 from attree.attribution.flows import frontier_bound
@@ -31,7 +30,8 @@ from attree.faithfulness.wide_floats import ExactRun, WideFloats, WideSubject, w
 from attree.subject import ModelCall, Subject
 from attree.subject.arguments import Kind
 from attree.tensors.arrays import Rows, group
-from attree.tensors.limits import REDUCTION_MEMORY, exact_dtype, resolution
+from attree.tensors.limits import REDUCTION_MEMORY
+from attree.tensors.precision import difference, exact_dtype, resolution
 
 TARGETS = 4
 """Number of targets around which edges are deleted."""

@@ -19,13 +19,12 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from attree.attention.capture import Attention
-from attree.attention.locality import difference
 from attree.attention.provenance import tensors_in
 from attree.attention.stand_ins import copied, stand_in
 from attree.errors import ArgumentError
 from attree.subject import ModelCall, Subject
 from attree.subject.facts import facts_of
-from attree.tensors.limits import exact_dtype
+from attree.tensors.precision import difference, exact_dtype
 
 RUNS_WIDE = "runs in float64"
 """The fact that a model returns the same outputs in the exact type of the device, up to rounding."""

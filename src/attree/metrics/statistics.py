@@ -13,7 +13,7 @@ from attree.errors import ArgumentError, expect
 from attree.metrics.functional.auroc import auroc, auroc_by_target
 from attree.metrics.functional.correlation import kendall, pearson, spearman
 from attree.metrics.functional.ranking import Values, check_columns
-from attree.tensors.limits import exact_dtype
+from attree.tensors.precision import exact_dtype
 
 
 class ColumnMetric(Metric):

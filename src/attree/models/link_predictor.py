@@ -17,7 +17,7 @@ from attree.data.dataset_module import DatasetModule
 from attree.errors import expect
 from attree.models.trained_module import TrainedModule
 from attree.subject import Head
-from attree.tensors.limits import exact_dtype
+from attree.tensors.precision import exact_dtype
 
 
 class LinkAUROC(BinaryAUROC):

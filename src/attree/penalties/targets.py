@@ -27,7 +27,7 @@ from attree.faithfulness.protocol import protocol_names, resolve_protocol
 from attree.penalties.penalty import AttentionPenalty, PenalizedStep
 from attree.penalties.rows import TINY
 from attree.subject import Subject
-from attree.tensors.limits import exact_dtype
+from attree.tensors.precision import exact_dtype
 
 
 class TrueEdges(AttentionPenalty):

@@ -14,7 +14,7 @@ from attree.attention import Graph
 from attree.evaluation import Evaluation
 from attree.report.style import count
 from attree.tensors.arrays import Bools, Floats, Ints
-from attree.tensors.limits import exact_dtype
+from attree.tensors.precision import exact_dtype
 
 
 @dataclass(frozen=True)

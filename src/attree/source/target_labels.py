@@ -12,7 +12,7 @@ from torch_geometric.data import Data, HeteroData
 
 from attree.subject import Subject
 from attree.subject.head import labels_of
-from attree.tensors.limits import exact_dtype
+from attree.tensors.precision import exact_dtype
 
 LABEL_VALUES = ("no", "yes")
 """Words for the two values of one of several labels."""

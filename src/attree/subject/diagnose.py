@@ -8,8 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attree.attention.diagnostics import Bypass, measure_bypass, odd_outputs, predicted_class, random_outputs
-from attree.attention.locality import Locality, measure_locality
+from attree.attention.diagnostics import (
+    Bypass,
+    Locality,
+    measure_bypass,
+    measure_locality,
+    odd_outputs,
+    predicted_class,
+    random_outputs,
+)
 from attree.attention.stand_ins import eval_mode, score_tensor
 from attree.attention.wiring import is_plain_stack
 from attree.errors import AttreeError, UnsupportedModelError

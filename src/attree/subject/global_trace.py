@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attree.attention.diagnostics import loud_noise
 from attree.attention.global_attention import (
     FIRST_MARK,
     GlobalCall,
@@ -25,7 +26,6 @@ from attree.attention.global_attention import (
 )
 from attree.attention.graph import Graph
 from attree.attention.instruments import LayerCall, Watcher, instrument
-from attree.attention.locality import loud_noise
 from attree.attention.stand_ins import eval_mode
 from attree.attention.wiring import OUTPUT, CallGraph, Feeds, Wiring, feeds_of, without_skips
 from attree.errors import UnsupportedModelError

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
 from attree.errors import ArgumentError, UnsupportedModelError, expect, expect_int
-from attree.tensors.limits import exact_dtype
+from attree.tensors.precision import exact_dtype
 
 if TYPE_CHECKING:
     from attree.subject.subject import Subject

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from attree.attention.graph import Types, find_type, plain
 from attree.attention.instruments import LayerCall, Watcher, instrument
-from attree.attention.locality import same
 from attree.attention.stand_ins import eval_mode
 from attree.attention.wiring import is_plain_stack
 from attree.errors import ArgumentError, expect
@@ -24,6 +23,7 @@ from attree.subject.arguments import Kind, parameters
 from attree.subject.facts import facts_of
 from attree.subject.model_call import ModelCall
 from attree.subject.roots import Level, OutputLevel
+from attree.tensors.precision import same
 
 DRAWS = 4
 """Number of passes with different noise. A maximum reads other nodes in each pass, a selected row does not."""

@@ -19,12 +19,13 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from attree.attention.capture import check_model, describe_arguments, graph_of
+from attree.attention.diagnostics import with_noise
 from attree.attention.graph import Graph, Types, plain, union_edges
-from attree.attention.locality import difference, with_noise
 from attree.attention.stand_ins import eval_mode, stand_in
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.subject.arguments import Kind, argument_kinds, model_name, parameters, typed_kind
 from attree.subject.part import Cut, Part, Take, TypedCut, take_index
+from attree.tensors.precision import difference
 
 
 class Convention(Protocol):

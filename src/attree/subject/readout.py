@@ -23,10 +23,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from attree.attention.global_attention import GlobalModuleCall, GlobalWatcher, watch_global
 from attree.attention.instruments import LayerCall, Watcher, instrument
-from attree.attention.locality import same
 from attree.attention.provenance import Provenance, storage_of, tensors_in
 from attree.errors import expect
-from attree.tensors.limits import exact_dtype
+from attree.tensors.precision import exact_dtype, same
 
 NamedReadout = Literal["sum", "mean", "max"]
 Readout = NamedReadout | Tensor

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attree.attention.graph import Graph
 from attree.errors import ArgumentError, expect
-from attree.tensors.limits import exact_dtype
+from attree.tensors.precision import exact_dtype
 
 Level = Literal["node", "edge", "graph"]
 """Level of a model's output: each row belongs to a node, to a pair of nodes, or to a graph."""

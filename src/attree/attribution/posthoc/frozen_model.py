@@ -23,7 +23,7 @@ from attree.errors import UnsupportedModelError, expect_seed
 from attree.subject import Subject
 from attree.subject.head import check_output
 from attree.subject.roots import Targets
-from attree.tensors.limits import exact_dtype
+from attree.tensors.precision import exact_dtype
 
 
 @contextmanager

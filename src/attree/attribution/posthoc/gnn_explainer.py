@@ -14,7 +14,7 @@ from attree.attribution.posthoc.masks import MaskedRun, MaskMethod
 from attree.attribution.posthoc.target_copies import TargetCopies
 from attree.errors import UnsupportedModelError, expect_bool, expect_int, expect_number, expect_seed
 from attree.io.terminal import counted
-from attree.tensors.limits import exact_dtype
+from attree.tensors.precision import exact_dtype
 
 EPSILON = 1e-15
 FEATURE_WEIGHTS = (1.0, 0.1)

@@ -19,7 +19,6 @@ from torch_geometric.nn import MessagePassing
 from attree.attention.capture import Attention
 from attree.attention.graph import edge_ids, plain
 from attree.attention.instruments import LayerCall, Watcher, instrument
-from attree.attention.locality import difference
 from attree.attention.provenance import tensors_in
 from attree.attribution.method import AttributionMethod, as_subject
 from attree.attribution.posthoc.frozen_model import Predictions, frozen_subject
@@ -31,6 +30,7 @@ from attree.subject import Subject
 from attree.subject.model_call import NotLocalError, check_local
 from attree.subject.roots import Targets
 from attree.tensors.arrays import pointers
+from attree.tensors.precision import difference
 
 TRIED = 8
 """Number of copies that are checked among decoys if all copies are compared anyway."""

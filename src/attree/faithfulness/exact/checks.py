@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
+from attree.attention.diagnostics import loud_noise
 from attree.attention.graph import Graph
-from attree.attention.locality import loud_noise, same
 from attree.faithfulness.exact.attention_rows import LayerTrace
 from attree.faithfulness.exact.call_arguments import ConvArguments, MessageArguments
 from attree.faithfulness.exact.lazy_rows import Lazy, LazyRows, rows_of
@@ -32,6 +32,7 @@ from attree.subject.arguments import Kind
 from attree.subject.facts import RUNS_ON_ROWS, facts_of
 from attree.subject.model_call import NotRowwiseError
 from attree.subject.roots import OutputLevel
+from attree.tensors.precision import same
 
 Trace = tuple[list[Tensor], list[Tensor], list[int]]
 """Inputs and outputs of one call, and the number of the nodes that each input belongs to."""

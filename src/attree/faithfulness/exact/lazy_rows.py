@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attree.tensors.arrays import pointers, take_rows
-from attree.tensors.limits import exact_dtype
+from attree.tensors.precision import exact_dtype
 
 SPARSE_SHARE = 20
 """Features are multiplied as a sparse matrix if less than one number in this many is not 0."""

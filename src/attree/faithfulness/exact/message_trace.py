@@ -26,7 +26,6 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 
 from attree.attention.graph import Graph, edge_ids, find_type
-from attree.attention.locality import same
 from attree.faithfulness.exact.call_arguments import ABOUT_EDGES, MessageArguments, as_columns
 from attree.faithfulness.exact.layer_graph import LayerGraph, LayerShape, one_relation
 from attree.faithfulness.exact.lazy_rows import LazyRows, Store, rows_of
@@ -34,6 +33,7 @@ from attree.faithfulness.exact.lazy_sums import LazySums, SumMatrix, Sums
 from attree.subject.model_call import NotRowwiseError
 from attree.tensors.arrays import expand, row_of, take_rows
 from attree.tensors.limits import chunk_bounds
+from attree.tensors.precision import same
 
 CHUNK_BYTES = 64 * 2**20
 """Maximum bytes of messages that are computed at a time."""

@@ -44,7 +44,7 @@ from attree.subject.arguments import Kind
 from attree.subject.head import check_output
 from attree.subject.model_call import NotRowwiseError
 from attree.subject.part import take_index
-from attree.tensors.limits import exact_dtype
+from attree.tensors.precision import exact_dtype
 
 
 def edge_free_modules(subject: Subject) -> frozenset[str]:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.locality import same
 from attree.attribution.pairs import Pairs
 from attree.faithfulness.exact.attention_rows import CallUpdate
 from attree.faithfulness.exact.call_arguments import MessageArguments
@@ -37,6 +36,7 @@ from attree.faithfulness.wide_floats import ExactRun, WideSubject
 from attree.subject import Part, Subject
 from attree.tensors.arrays import take_rows
 from attree.tensors.limits import REDUCTION_MEMORY
+from attree.tensors.precision import same
 
 
 class ExactReducer(ReductionEngine):

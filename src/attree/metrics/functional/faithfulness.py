@@ -18,7 +18,7 @@ from attree.metrics.functional.auroc import as_labels, auroc
 from attree.metrics.functional.correlation import kendall, pearson, spearman
 from attree.metrics.functional.ranking import Ranking, Values, as_ranking, check_columns
 from attree.metrics.functional.sets import edges_needed
-from attree.tensors.limits import exact_dtype
+from attree.tensors.precision import exact_dtype
 
 
 def pearson_by_target(scores: Tensor, effects: Tensor, owner: Tensor, num_targets: int) -> Tensor:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attree.errors import expect
-from attree.tensors.limits import WITHOUT_FLOAT64, exact_dtype
+from attree.tensors.precision import WITHOUT_FLOAT64, exact_dtype
 
 
 class Ranking:

@@ -14,7 +14,7 @@ from torch import Tensor
 from attree.errors import expect
 from attree.metrics.functional.ranking import Ranking, in_float64, on_device_of
 from attree.tensors.arrays import pointers
-from attree.tensors.limits import exact_dtype
+from attree.tensors.precision import exact_dtype
 
 
 def fidelity(predicted: Tensor, predicted_after: Tensor) -> Tensor:

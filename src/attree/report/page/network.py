@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, MessagePassing, SAGEConv
 
 from attree.attention import LayerCall, Watcher, instrument
-from attree.attention.locality import same
 from attree.attention.stand_ins import eval_mode
 from attree.errors import AttreeError
 from attree.evaluation import Evaluation
@@ -33,6 +32,7 @@ from attree.faithfulness.wide_floats import WideSubject
 from attree.report.page.target import packed
 from attree.report.selection import DrawnPart
 from attree.tensors.arrays import Bools, Floats, Ints, Rows
+from attree.tensors.precision import same
 
 TOLERANCE = 1e-6
 """Largest difference between a probability of the page and the model's. Numbers on the page have seven digits."""
