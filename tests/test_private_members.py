@@ -68,6 +68,7 @@ USED: dict[str, Callable[[], bool]] = {
     "_get_file_writer": lambda: callable(SummaryWriter._get_file_writer),
     # PyTorch Geometric
     "_alpha": lambda: "_alpha" in vars(RGATConv(1, 1, num_relations=1)),
+    "_user_args": lambda: "x_j" in RGATConv(1, 1, num_relations=1)._user_args,
     "_num_graphs": lambda: batch()._num_graphs == 1,
     # Lightning
     "_batches_that_stepped": lambda: trainer().fit_loop.epoch_loop._batches_that_stepped == 0,
