@@ -65,6 +65,8 @@ USED: dict[str, Callable[[], bool]] = {
     "_get_current_dispatch_mode_stack": lambda: callable(_python_dispatch._get_current_dispatch_mode_stack),
     "_pop_mode": lambda: callable(_python_dispatch._pop_mode),
     "_push_mode": lambda: callable(_python_dispatch._push_mode),
+    "_forward_pre_hooks": lambda: len(nn.Linear(1, 1)._forward_pre_hooks) == 0,
+    "_forward_hooks": lambda: len(nn.Linear(1, 1)._forward_hooks) == 0,
     "_get_file_writer": lambda: callable(SummaryWriter._get_file_writer),
     # PyTorch Geometric
     "_alpha": lambda: "_alpha" in vars(RGATConv(1, 1, num_relations=1)),

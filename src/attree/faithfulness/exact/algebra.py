@@ -13,17 +13,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import nullcontext
 from math import sqrt
 from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GATv2Conv, HGTConv, MessagePassing, SuperGATConv, TransformerConv
+from torch_geometric.nn import GATConv, GATv2Conv, HGTConv, Linear, MessagePassing, SuperGATConv, TransformerConv
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from attree.attention.graph import EdgeType
 from attree.errors import expect
+from attree.faithfulness.wide_floats import WideFloats
 from attree.subject.model_call import NotRowwiseError
 from attree.tensors.arrays import take_rows
 
@@ -142,7 +144,9 @@ class LayerAlgebra(ABC):
         return out if getattr(self.conv, "bias", None) is None else out + self.parameter("bias")
 
     def linear(self, lin: nn.Linear, h: Tensor) -> Tensor:
-        """Apply a linear layer to features, dense or sparse, in `dtype`."""
+        """Apply a linear layer, or any module in its place (LoRA), to features, dense or sparse, in `dtype`."""
+        if not is_plain_linear(lin):
+            return self._by_module(lin, h)
         weight = self.parameter_of(lin.weight)
         bias = None if lin.bias is None else self.parameter_of(lin.bias)
         if h.layout != torch.strided:
@@ -152,6 +156,13 @@ class LayerAlgebra(ABC):
         if h.dtype == self.dtype or h.shape[0] <= rows:
             return F.linear(h.to(self.dtype), weight, bias)
         return torch.cat([F.linear(part.to(self.dtype), weight, bias) for part in h.split(rows)])
+
+    def _by_module(self, module: nn.Module, h: Tensor) -> Tensor:
+        """Apply a module to features by its own forward, some rows at a time."""
+        pieces = max(h.shape[0] * h.shape[1] * self.dtype.itemsize // WIDENED_BYTES, 1)
+        h = h.to_dense() if h.layout != torch.strided else h
+        with WideFloats() if self.dtype == torch.float64 else nullcontext():
+            return torch.cat([module(rows.to(self.dtype)) for rows in h.tensor_split(pieces)])
 
     def by_head(self, lin: nn.Linear, h: Tensor) -> Tensor:
         """Apply a linear layer to features and split the result by head, [n, heads, channels]."""
@@ -164,6 +175,12 @@ class LayerAlgebra(ABC):
     def parameter_of(self, value: Tensor) -> Tensor:
         """Return a tensor, detached, in `dtype`."""
         return value.detach().to(self.dtype)
+
+
+def is_plain_linear(module: nn.Module) -> bool:
+    """Whether a module is a linear layer that computes nothing but x W^T + b from its weight and bias."""
+    hooks = (module._forward_pre_hooks, module._forward_hooks)
+    return type(module).forward in (nn.Linear.forward, Linear.forward) and not any(hooks)
 
 
 class GATAlgebra(LayerAlgebra):

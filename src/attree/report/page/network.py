@@ -27,6 +27,7 @@ from attree.attention.stand_ins import eval_mode
 from attree.errors import AttreeError
 from attree.evaluation import Evaluation
 from attree.faithfulness import PROTOCOLS, CopiesReducer
+from attree.faithfulness.exact.algebra import is_plain_linear
 from attree.faithfulness.reduction import ReductionPass
 from attree.faithfulness.wide_floats import WideSubject
 from attree.report.page.target import packed
@@ -384,7 +385,9 @@ def _layer(call: LayerCall) -> PageLayer:
     conv = call.conv
     others = [value for value in (*call.args[1:], *call.kwargs.values()) if value is not None]
     reader = READERS.get(type(conv))
-    layer = None if reader is None or len(others) > 1 else reader(conv)
+    # A module in place of a linear layer, such as LoRA, computes more than the page does.
+    is_plain = all(is_plain_linear(module) for name, module in conv.named_children() if name.startswith("lin"))
+    layer = None if reader is None or len(others) > 1 or not is_plain else reader(conv)
     if layer is None:
         raise NoPageNetworkError(f"The page does not compute {type(conv).__name__}, or not with these options.")
     return layer
