@@ -21,6 +21,12 @@ from browser import chromium, set_screen, tensorboard_command, wait_until_read
 SECONDS = 120
 
 
+def wait_for_tab(driver: Chrome) -> None:
+    """Wait until the tab has drawn its runs."""
+    WebDriverWait(driver, SECONDS).until(lambda _: driver.find_elements(By.CSS_SELECTOR, ".run .curve, .empty"))
+    time.sleep(1.0)
+
+
 def take_tab(driver: Chrome, address: str, path: Path, theme: str = "light") -> None:
     """The tab among TensorBoard's own: runs compared, and the last run below."""
     set_screen(driver, 1440, 1250, theme)
@@ -28,8 +34,7 @@ def take_tab(driver: Chrome, address: str, path: Path, theme: str = "light") -> 
     driver.get(f"{address}/{'?darkMode=true' if theme == 'dark' else ''}#attree")
     frame = WebDriverWait(driver, SECONDS).until(lambda _: driver.find_element(By.CSS_SELECTOR, "iframe"))
     driver.switch_to.frame(frame)
-    WebDriverWait(driver, SECONDS).until(lambda _: driver.find_elements(By.CSS_SELECTOR, ".run .curve, .empty"))
-    time.sleep(1.0)
+    wait_for_tab(driver)
     driver.switch_to.default_content()
     driver.save_screenshot(str(path))
     print(f"{path}: {path.stat().st_size / 1024:.0f} KB")

@@ -202,7 +202,20 @@ def test_tensorboard_pages_are_filled(tmp_path: Path) -> None:
     assert "rank correlation of AvgAtt's" in plugins["explain/avgatt/weight/pc_kendall"].summary_description
     assert len(events.Scalars("explain/gatt/weight/faithfulness")) == 3
     assert "val/acc" not in plugins
-    (text,) = events.Tensors("explain/results/text_summary")
+    # What the headline is about comes first: groups of cards and of texts are sorted by name.
+    assert min(tag.partition("/")[0] for tag in (*tags["scalars"], *tags["tensors"]) if "/" in tag) == "attree"
+    first = [tag for tag in tags["scalars"] if tag.startswith("attree/")]
+    methods = ("GAtt", "AvgAtt", "Uniform", "Occlusion", "Random")
+    columns = ("true edges", "edge deleted", "weight set to 0")
+    assert sorted(first) == sorted(f"attree/{column}/{method}" for column in columns for method in methods)
+    for tag, name in (
+        ("attree/edge deleted/GAtt", "explain/gatt/removal/within_pearson"),
+        ("attree/true edges/AvgAtt", "explain/avgatt/truth_auroc"),
+    ):
+        points, whole = events.Scalars(tag), events.Scalars(name)
+        assert [(point.step, point.value) for point in points] == [(point.step, point.value) for point in whole]
+        assert plugins[tag].summary_description == plugins[name].summary_description
+    (text,) = events.Tensors("attree/results/text_summary")
     table = text.tensor_proto.string_val[0].decode()
     assert f"{float(run.callback_metrics['explain/gatt/truth_auroc']):.2f}" in table
     assert "0.5 is chance" in table

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -12,12 +14,13 @@ pytest.importorskip("selenium", reason="the browser tests drive Chromium with se
 
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
 from attree.sweep.results import find_frontier
 from attree.sweep.summary import sweep_page
 from browser import chromium, missing, set_screen
-from helpers.page_in_browser import field, texts
+from helpers.page_in_browser import AXE, field, texts
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(missing()), reason=missing())]
 
@@ -125,3 +128,53 @@ def test_labels_of_an_axis_do_not_overlap(page: Chrome) -> None:
             for chart in boxes:
                 for (_, right), (left, _) in itertools.pairwise(sorted(map(tuple, chart))):
                     assert right <= left
+
+
+def test_the_keyboard_goes_from_point_to_point_and_opens_a_run(page: Chrome) -> None:
+    chart = next(iter(charts(page).values()))
+    points = chart.find_elements(By.CLASS_NAME, "point")
+    assert [point.get_attribute("tabindex") for point in points].count("0") == 1
+    page.execute_script("arguments[0].focus()", chart.find_element(By.CSS_SELECTOR, '.point[tabindex="0"]'))
+    places = []
+    for _ in range(len(points)):
+        page.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
+        places.append(float(page.switch_to.active_element.get_attribute("data-x") or "nan"))
+    assert sorted(places) == sorted(float(point.get_attribute("data-x") or "nan") for point in points)  # each once
+    address, results = page.current_url, three_keys()
+    while page.switch_to.active_element.get_attribute("data-run") != results["run"][0]:
+        page.switch_to.active_element.send_keys(Keys.ARROW_LEFT)
+    page.switch_to.active_element.send_keys(Keys.ENTER)
+    assert page.find_element(By.TAG_NAME, "h1").text == "the run"
+    page.get(address)
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+def test_axe_finds_nothing_serious(page: Chrome, width: int, theme: str) -> None:
+    set_screen(page, width, 900, theme)
+    page.refresh()
+    page.execute_script(AXE.read_text(encoding="utf-8"))
+    found: dict[str, Any] = page.execute_async_script("axe.run().then(arguments[0])")
+    assert len(found["passes"]) > 10
+    serious = [rule for rule in found["violations"] if rule["impact"] in ("serious", "critical")]
+    assert [(rule["id"], [node["html"][:200] for node in rule["nodes"]]) for rule in serious] == []
+
+
+def test_on_a_phone_numbers_of_runs_are_seen_beside_their_names(page: Chrome) -> None:
+    set_screen(page, 390, 844)
+    page.refresh()
+    cell = page.find_element(By.CSS_SELECTOR, ".runs tbody td:nth-of-type(2)")
+    assert page.execute_script("return arguments[0].getBoundingClientRect().right", cell) <= 390
+
+
+def test_networks_of_links_are_compared_by_their_auc(tmp_path: Path, page: Chrome) -> None:
+    results = three_keys().rename(columns={"val/acc": "val/auc"})
+    frontier = find_frontier(results, {"val/auc": "maximize", QUALITY: "maximize"})
+    path = tmp_path / "links.html"
+    path.write_text(sweep_page("grid", results, ["val/auc", QUALITY], frontier, {}, [], tmp_path), encoding="utf-8")
+    address = page.current_url
+    page.get(path.as_uri())
+    titles = list(charts(page))
+    assert titles[0] == "within targets, Pearson, edge deleted, against AUC"
+    assert "AUC, against weight_decay where dropout is 0" in titles
+    assert page.find_elements(By.CSS_SELECTOR, ".runs .below") != []  # below the floor of the best AUC
+    page.get(address)

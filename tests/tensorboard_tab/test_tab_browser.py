@@ -227,7 +227,7 @@ def test_an_old_run_opens_and_one_without_a_page_says_how_to_get_one(driver: Chr
     assert SCRIPT in driver.find_element(By.CSS_SELECTOR, ".run .facts").text
     driver.find_element(By.XPATH, "//button[@title='sweep/0_0']").click()
     WebDriverWait(driver, 30).until(
-        lambda _: "attree explain sweep/0_0" in driver.find_element(By.CSS_SELECTOR, ".run").text
+        lambda _: f"attree explain {sweep[1]}/sweep/0_0" in driver.find_element(By.CSS_SELECTOR, ".run").text
     )
 
 

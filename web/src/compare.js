@@ -28,6 +28,7 @@ export class Comparison {
     this.runs = runs;
     this.open = open;
     this.qualities = qualitiesOf(runs);
+    this.outcome = outcomeOf(runs);
     this.settings = settingsOf(runs);
     this.methods = methods.filter(({ name }) => this.qualities.some(({ tag }) => runs.some((run) => tag(name) in run.metrics)));
     this.short = shortNames(runs.map(({ name }) => name));
@@ -65,7 +66,7 @@ export class Comparison {
         field("Colour by", [[METHOD, "method"], ...names], "color"),
         names.length > 2 ? field("A chart for each", [[NONE, "(one chart)"], ...names], "panels") : null,
       ].filter(Boolean) : null,
-      field("Accuracy", Object.entries(FLOORS).sort(([a], [b]) => a - b), "floor"),
+      field(this.outcome.title === "AUC" ? "AUC" : "Accuracy", Object.entries(FLOORS).sort(([a], [b]) => a - b), "floor"),
       h("div", { class: "field" }, h("span", {}, "Runs"), find),
       settings.some(({ name }) => name === "seed") ? h("label", { class: "check" }, means, "means over seeds") : null);
   }
@@ -108,7 +109,7 @@ export class Comparison {
     const { state } = this;
     const rows = this.#rows();
     const quality = this.qualities.find(({ key }) => key === state.quality);
-    const best = Math.max(...rows.map(accuracy).filter(isNumber));
+    const best = Math.max(...rows.map(this.outcome.of).filter(isNumber));
     const points = Number(state.floor) * (best > 1 ? 100 : 1);
     const floor = Number.isFinite(best - points) ? best - points - 1e-9 : null;
     const chart = { rows, quality, floor, ...this.#coloured() };
@@ -131,7 +132,7 @@ export class Comparison {
   /** The points of all rows by the chosen methods: x(row) against y(row, method). */
   #points({ rows, floor, key }, x, y, methods, describe) {
     return rows.flatMap((row) => methods.map((method) => ({
-      key: key(row, method), method, row, x: x(row), y: y(row, method), run: row.name, faint: floor !== null && !(accuracy(row) >= floor),
+      key: key(row, method), method, row, x: x(row), y: y(row, method), run: row.name, faint: floor !== null && !(this.outcome.of(row) >= floor),
       text: `${row.title}: ${describe(row, method)}`,
     }))).filter((point) => isNumber(point.x) && isNumber(point.y));
   }
@@ -141,13 +142,14 @@ export class Comparison {
     const { quality, floor, looks } = chart;
     const methods = state.method === ALL ? this.methods.map(({ name }) => name) : [state.method];
     const value = (row, method) => row.metrics[quality.tag(method)];
-    const points = this.#points(chart, accuracy, value, methods,
-      (row, method) => `accuracy ${number(accuracy(row))}, ${this.label(method)} ${number(value(row, method))}`);
+    const { title, of } = this.outcome;
+    const points = this.#points(chart, of, value, methods,
+      (row, method) => `${title} ${number(of(row))}, ${this.label(method)} ${number(value(row, method))}`);
     if (points.length < 2) return null;
     const best = state.method === ALL ? [] : front(points.filter(({ faint }) => !faint));
     const told = best.length > 0 ? "the line joins what no other beats in both" : "";
     return scatter({
-      title: `${quality.text}, against accuracy`, note: [told, floor === null ? "" : "faint: not accurate enough"].filter(Boolean).join("; "), xTitle: "accuracy",
+      title: `${quality.text}, against ${title}`, note: [told, floor === null ? "" : "faint: not accurate enough"].filter(Boolean).join("; "), xTitle: title,
       points, looks, colors, choose: this.open, chosen: state.run, limit: floor,
       joined: best.length > 1 ? [{ dash: "4 3", points: best.map(({ x, y }) => [x, y]) }] : [],
     });
@@ -155,7 +157,7 @@ export class Comparison {
 
   /** Quality, and accuracy, over the values of a setting; a pair of charts for each value of another one. */
   #overSetting(chart) {
-    const { state, colors } = this;
+    const { state, colors, outcome } = this;
     const { quality, looks } = chart;
     const { title, values } = this.settings.find(({ name }) => name === state.over);
     const places = new Map(values.map((value, place) => [String(value), place]));
@@ -166,8 +168,8 @@ export class Comparison {
     const all = [
       { title: `${quality.text}, against ${title}`, points: this.#points(chart, x, value, methods, (row, method) => `${this.label(method)} ${number(value(row, method))} ${where(row)}`) },
       {
-        title: `accuracy, against ${title}`,
-        points: this.#points({ ...chart, key: state.color === METHOD ? () => null : chart.key }, x, accuracy, [state.method], (row) => `accuracy ${number(accuracy(row))} ${where(row)}`),
+        title: `${outcome.title}, against ${title}`,
+        points: this.#points({ ...chart, key: state.color === METHOD ? () => null : chart.key }, x, outcome.of, [state.method], (row) => `${outcome.title} ${number(outcome.of(row))} ${where(row)}`),
       },
     ].filter(({ points }) => points.length > 0);
     const panels = this.settings.find(({ name }) => name === state.panels && name !== state.over);
@@ -188,11 +190,11 @@ export class Comparison {
   }
 
   #drawTable({ rows, quality, floor }) {
-    const { state } = this;
+    const { state, outcome } = this;
     const shown = this.settings.filter(({ name }) => !(state.means && name === "seed"));
     const columns = [
       { key: "name", title: state.means ? "setting" : "run", value: (row) => row.name },
-      { key: "accuracy", title: "accuracy", value: accuracy, text: fixed },
+      { key: "accuracy", title: outcome.title, value: outcome.of, text: fixed },
       ...this.methods.map(({ name, label }) => ({ key: name, title: label, value: (row) => row.metrics[quality?.tag(name)], text: fixed })),
       ...shown.map(({ name, title }) => ({ key: `setting ${name}`, title, value: (row) => row.settings[name], text: settingText })),
     ];
@@ -211,12 +213,12 @@ export class Comparison {
       const value = column.value(row);
       return h("td", { class: "number" }, value === undefined ? "" : column.text(value));
     };
-    const classOf = (row) => [row.runs.some(({ name }) => name === state.run) ? "chosen" : "", floor !== null && !(accuracy(row) >= floor) ? "below" : ""].join(" ").trim();
+    const classOf = (row) => [row.runs.some(({ name }) => name === state.run) ? "chosen" : "", floor !== null && !(outcome.of(row) >= floor) ? "below" : ""].join(" ").trim();
     this.table.replaceChildren(h("table", { class: "edges runs" },
       h("thead", {}, h("tr", {}, head)),
       h("tbody", {}, order.slice(0, MOST_ROWS).map((row) => h("tr", { "data-run": row.name, class: classOf(row) || null }, columns.map((column) => cell(column, row)))))));
     const notes = quality ? [`${quality.text} of each method`] : [];
-    if (floor !== null) notes.push(`faint: less accurate than ${number(floor, 3)}`);
+    if (floor !== null) notes.push(`faint: ${outcome.title} below ${number(floor, 3)}`);
     if (order.length > MOST_ROWS) notes.push(`the first ${MOST_ROWS} of ${whole(order.length)} are listed: find others by name`);
     if (state.find) notes.push(`${count(order.reduce((sum, row) => sum + row.runs.length, 0), "run")} of ${whole(this.runs.length)}`);
     this.note.textContent = notes.join("; ");
@@ -272,11 +274,17 @@ export function shortNames(names) {
 
 const withoutSeed = (name) => name.replace(/[-/, ]*\bseed[=_-]?\d+\b/, "") || name;
 
-/** A run's validation accuracy, or else any. */
-function accuracy(run) {
-  const names = Object.keys(run.metrics).filter((name) => name.toLowerCase().includes("acc") && !name.startsWith("explain/"));
-  const name = names.find((one) => one === "val/acc") ?? names.find((one) => one.toLowerCase().includes("val")) ?? names[0];
-  return name === undefined ? undefined : run.metrics[name];
+/** How well runs predict: {title, of(run)}. Validation accuracy, or else any; the area under the curve where no run has an accuracy, as for links. */
+function outcomeOf(runs) {
+  const has = (word) => (name) => name.toLowerCase().includes(word) && !name.startsWith("explain/");
+  const isLinks = runs.every((run) => !Object.keys(run.metrics).some(has("acc"))) && runs.some((run) => Object.keys(run.metrics).some(has("auc")));
+  const word = isLinks ? "auc" : "acc";
+  const of = (run) => {
+    const names = Object.keys(run.metrics).filter(has(word));
+    const name = names.find((one) => one === `val/${word}`) ?? names.find((one) => one.toLowerCase().includes("val")) ?? names[0];
+    return name === undefined ? undefined : run.metrics[name];
+  };
+  return { title: isLinks ? "AUC" : "accuracy", of };
 }
 
 /** A setting as people type it: 0.00001 and 0.1, not 0.10000000149; of an import path the last word. */

@@ -4,7 +4,7 @@ import { h, s } from "./dom.js";
 import { number, whole } from "./format.js";
 import { standingOut } from "./palette.js";
 
-const LABELS = { acc: "accuracy", within_pearson: "within targets, Pearson", truth_auroc: "ground truth, AUROC", loss: "loss" };
+const LABELS = { acc: "accuracy", auc: "AUC", within_pearson: "within targets, Pearson", truth_auroc: "ground truth, AUROC", loss: "loss" };
 // Told apart without colour: the first is drawn through.
 const DASHES = [null, "6 2.5", "2 2.5", "9 2.5 2 2.5"];
 // Panels of one statistic stand in this order, then others by name.

@@ -1,6 +1,6 @@
 // The document that Python wrote, with a target's arrays unpacked when it is first looked at.
 
-import { isolated } from "./format.js";
+import { isolated, short } from "./format.js";
 
 const KINDS = { f4: Float32Array, u1: Uint8Array, u2: Uint16Array, i4: Int32Array };
 
@@ -45,9 +45,9 @@ export class Content {
     return this.nodeNames?.[id] || String(id);
   }
 
-  /** What a class is called. */
-  className(number) {
-    return isolated(this.classNames?.[number] || `class ${number}`);
+  /** What a class is called, in at most so many characters. */
+  className(number, most = Infinity) {
+    return isolated(short(this.classNames?.[number] || `class ${number}`, most));
   }
 
   /** What a target is called. */

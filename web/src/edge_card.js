@@ -81,12 +81,12 @@ export function nodeCard(content, target, node, values, visible, label) {
   ];
 }
 
-/** The prediction after the reduction, in words, as far as it is known. */
-export function afterwards(content, target, effect, edge) {
+/** The prediction after the reduction, in words, as far as it is known; names of classes have at most so many characters. */
+export function afterwards(content, target, effect, edge, most = Infinity) {
   const changed = Boolean(effect.changed[edge]);
-  if (effect.after) return `${content.className(effect.after[edge])} ${percent(effect.confidence[edge])}`;
+  if (effect.after) return `${content.className(effect.after[edge], most)} ${percent(effect.confidence[edge])}`;
   if (target.predicted === undefined) return changed ? "another class" : "the same class";
-  const still = `${content.className(target.predicted)} ${percent(Math.max(0, target.confidence - effect.pc[edge]))}`;
+  const still = `${content.className(target.predicted, most)} ${percent(Math.max(0, target.confidence - effect.pc[edge]))}`;
   return changed ? `another class (${still})` : still;
 }
 

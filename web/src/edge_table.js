@@ -8,8 +8,12 @@ import { number, signed, whole } from "./format.js";
 import { edgeName } from "./what_if.js";
 
 const FIRST_ROWS = 50;
+/** Characters of a name in the table. */
+const LONGEST = 20;
 /** Scores below this share of the largest one are rounding. */
 const NOISE = 1e-9;
+/** Scores this close to effects are the effects. */
+const SAME = 1e-6;
 
 export class EdgeTable {
   #rows = [];
@@ -152,6 +156,8 @@ export class EdgeTable {
 function columns(content, target, method, protocol) {
   const { source, destination } = target;
   const effect = target.effects[protocol];
+  // Occlusion's scores are the effects of deleting edges: one column is enough.
+  const isEffect = Boolean(effect) && target.scores[method].every((value, edge) => Math.abs(value - effect.pc[edge]) <= SAME);
   const score = ({ name, label }) => {
     const values = target.scores[name];
     const bars = strengths(values);
@@ -169,15 +175,15 @@ function columns(content, target, method, protocol) {
   return [
     {
       key: "edge", title: "edge", class: "name", down: false, hint: "source → destination",
-      text: (edge) => [h("span", { class: "ends", title: edgeName(target, edge) }, edgeName(target, edge)), about(target, edge)],
+      text: (edge) => [h("span", { class: "ends", title: edgeName(target, edge) }, edgeName(target, edge, LONGEST)), about(target, edge)],
       order: (edge) => target.nodes[source[edge]] * 2 ** 26 + target.nodes[destination[edge]],
     },
     score(content.methods.find(({ name }) => name === method)),
     effect ? measured("pc", content.dropName, effect.pc,
-      content.predictsNumbers ? "decline of the predicted number" : "ΔPC: decline of the predicted class's probability", false) : null,
+      content.predictsNumbers ? "decline of the predicted number" : "ΔPC: decline of the predicted class's probability", isEffect) : null,
     effect && !content.predictsNumbers ? {
       key: "after", title: "prediction then", class: "after", down: true, hint: "prediction after the reduction; changed classes first",
-      text: (edge) => afterwards(content, target, effect, edge), order: (edge) => effect.changed[edge] * 2 + size(effect.pc[edge]),
+      text: (edge) => h("span", { title: afterwards(content, target, effect, edge) }, afterwards(content, target, effect, edge, LONGEST)), order: (edge) => effect.changed[edge] * 2 + size(effect.pc[edge]),
     } : null,
     effect && !content.predictsNumbers ? measured("ne", "loss of certainty", effect.ne, "ΔNE: rise of the entropy", true) : null,
     ...content.methods.filter(({ name }) => name !== method).map(score),

@@ -36,7 +36,7 @@ export class Explorer {
     this.link = link;
     // `strongest` 0: all edges of a small neighbourhood, and of a large one as many as can be read.
     this.state = {
-      target: 0, method: content.methods[0].name, beside: NONE, protocol: content.protocols[0]?.name ?? "", view: "graph",
+      target: 0, method: content.opensWith ?? content.methods[0].name, beside: NONE, protocol: content.protocols[0]?.name ?? "", view: "graph",
       strongest: 0, edge: -1, node: -1, step: -1, loops: true, apart: false, sized: false, arcs: false, columns: false, scale: "own", cut: [], ...state,
     };
     this.viewport = new Viewport();

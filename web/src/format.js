@@ -45,10 +45,12 @@ export function count(value, noun) {
   return `${whole(value)} ${noun}${value === 1 ? "" : "s"}`;
 }
 
-/** At most `most` characters, as readers count them: an emoji is one. */
+/** At most `most` characters, as readers count them: an emoji is one. Names that begin alike often differ at their ends, so the middle is left out. */
 export function short(text, most) {
   const characters = Array.from(text);
-  return characters.length <= most ? text : `${characters.slice(0, most - 1).join("")}…`;
+  if (characters.length <= most) return text;
+  const end = Math.floor((most - 1) / 3);
+  return `${characters.slice(0, most - 1 - end).join("")}…${end > 0 ? characters.slice(-end).join("") : ""}`;
 }
 
 const TURNS = /[\u0590-\u08ff\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc]/;

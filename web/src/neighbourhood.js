@@ -3,9 +3,10 @@
 import { ranking, strengths } from "./data.js";
 import { short } from "./format.js";
 import { colorOf, groupColor } from "./palette.js";
-import { arrow, gaps, loop } from "./shapes.js";
+import { arrow, gaps, loop, nameSize, ON_NODE } from "./shapes.js";
 
 const NAMED = 80;
+const LONGEST = 14;
 
 /**
  * Make the scene.
@@ -73,7 +74,7 @@ function place(content, target, layout, box, colors, sized) {
   const [cx, cy] = [(left + right) / 2, (top + bottom) / 2];
   const fewNodes = drawn.length <= NAMED;
   const read = sized && target.nodeScores ? strengths(target.nodeScores).of : null;
-  return Array.from(target.nodes, (id, node) => {
+  const discs = Array.from(target.nodes, (id, node) => {
     const isTarget = target.roots.includes(node);
     const group = target.group?.[node];
     return {
@@ -86,7 +87,18 @@ function place(content, target, layout, box, colors, sized) {
       isTarget,
       fill: group === undefined ? null : groupColor(colors, content.groupRank(group)),
       shape: content.groups?.shapes ? group : 0,
-      name: fewNodes || isTarget ? short(target.labels[node], 14) : "",
+      name: fewNodes || isTarget ? short(target.labels[node], LONGEST) : "",
     };
   });
+  for (const node of fewNodes ? drawn : []) discs[node].name = fitted(discs[node], target.labels[node], drawn.map((other) => discs[other]));
+  return discs;
+}
+
+/** A name that stands below its node, as long as there is room until the next node of the row; none where nothing could be read. */
+function fitted(disc, name, others) {
+  if (Array.from(name).length <= ON_NODE) return name;
+  const size = nameSize(disc);
+  const room = Math.min(...others.filter((other) => other !== disc && Math.abs(other.y - disc.y) < 1.5 * size).map((other) => Math.abs(other.x - disc.x)), Infinity);
+  const most = Math.min(LONGEST, Math.floor(room / (0.6 * size)) - 1);
+  return most >= ON_NODE ? short(name, most) : disc.isTarget ? short(name, ON_NODE) : "";
 }

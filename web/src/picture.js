@@ -3,7 +3,7 @@
 import { h, s } from "./dom.js";
 import { number } from "./format.js";
 import { colorOf } from "./palette.js";
-import { distance, outline } from "./shapes.js";
+import { distance, nameSize, ON_NODE, outline } from "./shapes.js";
 
 const NEAR = 14;
 let pictures = 0;
@@ -107,8 +107,8 @@ export class Picture {
   /** A node's name: on it where it fits, else below. */
   #name(disc) {
     if (disc.upright) return this.#upright(disc);
-    const fits = disc.name.length <= 5;
-    const size = fits ? Math.min(disc.r, (2.6 * disc.r) / Math.max(disc.name.length, 2)) : Math.min(10, (disc.small ?? disc.r) * 0.8);
+    const fits = disc.name.length <= ON_NODE;
+    const size = fits ? Math.min(disc.r, (2.6 * disc.r) / Math.max(disc.name.length, 2)) : nameSize(disc);
     const fill = fits && disc.isTarget && !disc.fill ? this.#colors.onTarget : disc.faded ? this.#colors.muted : this.#colors.ink;
     return s("text", {
       x: disc.x, y: fits ? disc.y + size * 0.36 : disc.y + disc.r + size + 1, fill, "text-anchor": "middle",

@@ -80,12 +80,33 @@ export function scatter({ title, note, xTitle, points, looks, labels = null, joi
   for (const point of [...points].sort((a, b) => isChosen(a) - isChosen(b) || Boolean(b.faint) - Boolean(a.faint))) {
     const look = { fill: colorOfKey(point.key), "fill-opacity": isChosen(point) ? 1 : point.faint ? 0.3 : 0.85, stroke: isChosen(point) ? colors.ink : "none", "stroke-width": 1.5 };
     parts.push(s("g", {
-      class: "point", role: "button", tabindex: -1, "data-run": point.run, "data-method": point.method, "data-key": point.key, "aria-label": `${point.text}. Open this run`,
-      click: () => choose(point.run), keydown: (event) => event.key === "Enter" && choose(point.run),
+      class: "point", role: "button", tabindex: -1, "data-run": point.run, "data-method": point.method, "data-key": point.key, "data-x": point.x, "aria-label": `${point.text}. Open this run`,
+      click: () => choose(point.run),
     }, marker(looks.get(point.key)?.shape ?? "circle", x(point.x), y(point.y), isChosen(point) ? 6 : 4, look), s("title", {}, point.text)));
   }
-  const svg = s("svg", { role: "group", viewBox: `0 0 ${SIZE.width} ${height}`, "aria-label": `${title}: ${points.length} points; the table lists the runs` }, parts);
+  const about = `${title}: ${points.length} points; arrow keys go from point to point, Enter opens a run, and the table lists the runs`;
+  const svg = s("svg", { role: "group", viewBox: `0 0 ${SIZE.width} ${height}`, "aria-label": about, keydown: steps }, parts);
+  // One point of a chart is in the order of the Tab key.
+  svg.querySelector(".point")?.setAttribute("tabindex", "0");
   return h("figure", { class: "scatter" }, h("figcaption", {}, title, h("small", {}, ` ${note}`)), svg);
+}
+
+/** Arrow keys move the focus along the x axis; Enter and space do what a click does. */
+function steps(event) {
+  const points = [...event.currentTarget.querySelectorAll(".point")];
+  const place = points.indexOf(event.target);
+  if (event.key === "Enter" || event.key === " ") event.target.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+  else {
+    const across = (point) => Number(point.dataset.x);
+    const order = [...points].sort((a, b) => across(a) - across(b));
+    const next = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (next === undefined || place < 0) return;
+    const to = order[(order.indexOf(points[place]) + next + order.length) % order.length];
+    points[place].setAttribute("tabindex", "-1");
+    to.setAttribute("tabindex", "0");
+    to.focus();
+  }
+  event.preventDefault();
 }
 
 function marker(shape, x, y, r, attributes) {

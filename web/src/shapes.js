@@ -62,6 +62,12 @@ export function step(from, to) {
   return { path: line, line, points: [from.x, from.y, to.x, to.y] };
 }
 
+/** Names of at most so many characters stand on their nodes, longer ones below. */
+export const ON_NODE = 5;
+
+/** The size of letters below a node. */
+export const nameSize = (disc) => Math.min(10, (disc.small ?? disc.r) * 0.8);
+
 const CORNERS = [0, 4, 3, 4, 6, 5];
 const TURNS = [0, Math.PI / 4, -Math.PI / 2, 0, 0, -Math.PI / 2];
 

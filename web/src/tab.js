@@ -105,7 +105,7 @@ export class Tab {
   async #explore(run, place) {
     if (run.pages.length === 0) {
       place.replaceChildren(h("p", { class: "notes" }, "This run has saved no explanations to look at: a fit saves them at its end, and ",
-        h("code", {}, `attree explain ${run.name}`), " at any time."));
+        h("code", {}, `attree explain ${typed([this.data.logdir, run.name === "." ? "" : run.name].filter(Boolean).join("/"))}`), " at any time."));
       return;
     }
     const texts = run.pages.map((page) => [page, pageName(page)]);
@@ -126,6 +126,9 @@ export class Tab {
     await show(page);
   }
 }
+
+/** A path as it is typed in a shell. */
+const typed = (path) => (/^[\w@%+=:,./-]*$/.test(path) ? path : `'${path.replaceAll("'", `'\\''`)}'`);
 
 function pageName(page) {
   const step = /(\d+)\.json$/.exec(page);

@@ -1,9 +1,11 @@
 // Pick a target: search, list, next and previous.
 
 import { h, select } from "./dom.js";
-import { percent, whole } from "./format.js";
+import { percent, short, whole } from "./format.js";
 
 const MOST = 400;
+/** Characters of a name in the list. */
+const LONGEST = 30;
 let lists = 0;
 
 export class TargetList {
@@ -105,7 +107,7 @@ export class TargetList {
     const target = content.targets[position];
     const option = h("div", {
       role: "option", id: `${this.id}-${position}`, "data-target": position, "aria-selected": "false",
-    }, h("span", { class: "name" }, content.targetName(target)));
+    }, h("span", { class: "name", title: content.targetName(target) }, short(content.targetName(target), LONGEST)));
     if (target.predicted !== undefined) {
       const isWrong = target.true !== undefined && target.true !== target.predicted;
       option.append(h("span", { class: "class" }, content.className(target.predicted)),

@@ -3,9 +3,11 @@
 
 import { h } from "./dom.js";
 import { term } from "./glossary.js";
-import { isolated, number, percent } from "./format.js";
+import { isolated, number, percent, short } from "./format.js";
 
 const MOST_CLASSES = 6;
+/** Characters of a name in a sentence. */
+const LONGEST = 40;
 
 export class WhatIf {
   #asked = 0;
@@ -85,7 +87,17 @@ export class WhatIf {
   }
 }
 
-export const edgeName = (target, edge) => `${isolated(target.names[target.source[edge]])} → ${isolated(target.names[target.destination[edge]])}`;
+/** An edge by its ends, each of them at most so long. */
+export function edgeName(target, edge, most = Infinity) {
+  const name = (node) => isolated(short(target.names[node], most));
+  return `${name(target.source[edge])} → ${name(target.destination[edge])}`;
+}
+
+/** An edge within a sentence. */
+function edgeWords(target, edge) {
+  const isLoop = target.source[edge] === target.destination[edge];
+  return isLoop ? `the self-loop of ${isolated(short(target.names[target.source[edge]], LONGEST))}` : edgeName(target, edge, LONGEST);
+}
 
 /** An edge is left out where it is deleted; what else is done to it is named. */
 const reducedBy = (protocol) => (protocol === "removal" ? "" : ` (reduced by ${protocol})`);
@@ -106,7 +118,7 @@ export function known(content, target, cut, protocol) {
 
 /** One sentence: what the network predicts now, and what without the edges. */
 export function sentence(content, target, cut, protocol, answer) {
-  const without = `Without ${cut.length === 1 ? edgeName(target, cut[0]) : `these ${cut.length} edges`}${reducedBy(protocol)}`;
+  const without = `Without ${cut.length === 1 ? edgeWords(target, cut[0]) : `these ${cut.length} edges`}${reducedBy(protocol)}`;
   const now = target.predicted === undefined ? "" : `The network predicts ${content.className(target.predicted)} (${percent(target.confidence)}). `;
   if (answer.value !== undefined) return `The network predicts ${number(answer.value[0])}. ${without} it would predict ${number(answer.value[1])}.`;
   const moves = (drop) => `${drop < 0 ? "rises" : "falls"} by ${number(Math.abs(drop), 3)}`;

@@ -15,7 +15,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from attree.attribution import AttributionMethod
-from attree.callbacks._private import validate_again
+from attree.callbacks._private import log_step, validate_again
 from attree.callbacks.call_state import (
     AfterTraining,
     CallState,
@@ -256,6 +256,9 @@ class ExplainCallback(Callback):
         state.log(trainer, pl_module, metrics, self.name)
         if in_fit:
             state.show_progress(trainer, evaluator, latest, self.save)
+            if state.writer is not None:
+                with warn_only("TensorBoard's first group of curves"):
+                    state.writer.write_headline(latest.metrics, log_step(trainer))
 
     def _write_layout(self, trainer: Trainer) -> None:
         """Write the layout of TensorBoard's Custom Scalars page, once the metrics are known."""

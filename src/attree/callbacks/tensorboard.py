@@ -36,7 +36,7 @@ from attree.evaluation.names import (
     WITHIN,
     MetricName,
 )
-from attree.evaluation.tables import short_table
+from attree.evaluation.tables import HEADERS, short_table
 from attree.faithfulness import PROTOCOLS
 from attree.io.files import json_ready, write_text
 from attree.metrics.functional.faithfulness import STATISTICS
@@ -116,7 +116,10 @@ def results_text(metrics: Mapping[str, float], headline: str = "") -> str:
     for label, cells in short.rows.items():
         texts = (f"**{cell.text}**" if cell.is_best else cell.text for cell in cells)
         lines.append(f"| {label} | " + " | ".join(texts) + " |")
-    meanings = [f"**true edges**: {DESCRIPTIONS[TRUTH]}", f"**the other columns**: {DESCRIPTIONS[WITHIN]}"]
+    truth = HEADERS["truth"]
+    meanings = [f"**{truth}**: {DESCRIPTIONS[TRUTH]}"] if truth in short.headers else []
+    if set(short.headers) - {truth}:
+        meanings.append(f"**{'the other columns' if meanings else 'the columns'}**: {DESCRIPTIONS[WITHIN]}")
     others = [f"{name} {metrics[name]:.4f}" for name in accuracy_names(metrics)]
     more = "All runs side by side, with their explanations: the tab *Explanations*."
     head = [f"**{line}**\n" for line in headline.splitlines()]
@@ -126,10 +129,16 @@ def results_text(metrics: Mapping[str, float], headline: str = "") -> str:
 def accuracy_names(metrics: Iterable[str]) -> list[str]:
     """Return the names of validation accuracies, whatever a module calls them; without any, all accuracies.
 
+    Where there are none, areas under the curve are taken: those of a network that predicts links.
+
     >>> accuracy_names(["train/loss", "val_acc", "train_acc"]), accuracy_names(["val/loss", "Accuracy"])
     (['val_acc'], ['Accuracy'])
+    >>> accuracy_names(["val/loss", "val/auc", "explain/gatt/truth_auroc"])
+    ['val/auc']
     """
-    accuracies = [name for name in metrics if "acc" in name.lower() and not name.startswith(PREFIX)]
+    candidates = [name for name in metrics if not name.startswith(PREFIX)]
+    accuracies = [name for name in candidates if "acc" in name.lower()]
+    accuracies = accuracies or [name for name in candidates if "auc" in name.lower()]
     validated = [name for name in accuracies if "val" in name.lower()]
     return validated or accuracies
 
@@ -137,12 +146,15 @@ def accuracy_names(metrics: Iterable[str]) -> list[str]:
 HYPERPARAMETERS = ("dropout", "attention_dropout", "heads", "num_layers", "conv", "hidden_channels")
 """Attributes of the network that the HParams page shows."""
 
-ANY_ACCURACY = ".*[vV]al.*[aA]cc.*"
+ANY_ACCURACY = ".*[vV]al.*([aA]cc|[aA][uU][cC]).*"
 """Pattern of tags that look like a validation accuracy, for when none is logged yet."""
 
 MAX_RUNS_SHOWN = 40
 """TensorBoard's pages Custom Scalars, Scalars, Histograms and Distributions tick no run above this number of runs. Its
 first page, Time Series, ticks all up to 500."""
+
+FIRST = "attree"
+"""The group of tags that TensorBoard lists first; the others are `config`, `explain`, `train` and `val`."""
 
 RUNS_BESIDE = "ATTREE_RUNS_BESIDE"
 """Environment variable with the number of runs that a sweep writes to one folder. It is set by `attree sweep`."""
@@ -160,6 +172,7 @@ class TensorBoardWriter:
     def __init__(self, writer: SummaryWriter, name: str = PREFIX) -> None:
         self.writer = writer
         self.name = name
+        self._headline: dict[str, str] = {}
 
     @classmethod
     def of(cls, trainer: Trainer, name: str = PREFIX) -> TensorBoardWriter | None:
@@ -173,6 +186,7 @@ class TensorBoardWriter:
 
     def describe(self, tag: str) -> str:
         """Return the meaning of a tag of this callback, in Markdown; an empty string for other tags."""
+        tag = self._headline.get(tag, tag)
         is_ours = tag == self.name or tag.startswith(f"{self.name}/")
         return describe_metric(PREFIX + tag.removeprefix(self.name)) if is_ours else ""
 
@@ -210,6 +224,29 @@ class TensorBoardWriter:
     def _tag(self, method: str, statistic: str, protocol: str | None) -> str:
         return MetricName(method, statistic, protocol).under(self.name)
 
+    def write_headline(self, metrics: Mapping[str, float], step: int) -> None:
+        """Write the numbers of the short table once more, in a group that TensorBoard lists first.
+
+        All metrics of explanations are one group of about ninety cards, sorted by method. TensorBoard sorts groups by
+        the first word of their tags.
+
+        Args:
+            metrics: The metrics of an evaluation by name.
+            step: The step that they are logged at.
+        """
+        for name, value in metrics.items():
+            metric = MetricName.parse(name)
+            if metric is None or metric.statistic not in (TRUTH, WITHIN):
+                continue
+            column = HEADERS.get(metric.group, metric.group)
+            tag = self._first(f"{column}/{method_label(metric.method)}")
+            self._headline[tag] = MetricName(metric.method, metric.statistic, metric.protocol).under(self.name)
+            self.writer.add_scalar(tag, value, step)
+
+    def _first(self, tag: str) -> str:
+        """Return a tag in the group that is listed first."""
+        return f"{FIRST}/{tag}" if self.name == PREFIX else f"{FIRST}/{self.name}/{tag}"
+
     def write_scores(self, evaluation: Evaluation, step: int) -> None:
         """Write histograms of each method's scores, for edges that change the prediction and edges that do not.
 
@@ -232,8 +269,8 @@ class TensorBoardWriter:
         write_text(path, json.dumps(json_ready(content), allow_nan=False))
 
     def write_results(self, metrics: Mapping[str, float], step: int, headline: str = "") -> None:
-        """Write the final table and its legend to the page of texts."""
-        self.writer.add_text(f"{self.name}/results", results_text(metrics, headline), step)
+        """Write the final table and its legend to the page of texts, before all other texts."""
+        self.writer.add_text(self._first("results"), results_text(metrics, headline), step)
 
     def write_figures(self, figures: Mapping[str, Figure], step: int) -> None:
         """Write figures as images, by name."""

@@ -83,6 +83,13 @@ class ShortTable(NamedTuple):
     rows: dict[str, list[TableCell]]
 
     @property
+    def note(self) -> str:
+        """What the numbers are."""
+        truth = HEADERS["truth"]
+        meanings = [EFFECTS_NOTE] if set(self.headers) - {truth} else []
+        return "; ".join([*meanings, *([f"{truth}: AUROC"] if truth in self.headers else [])])
+
+    @property
     def lines(self) -> list[str]:
         """The table as lines of text."""
         first = max([len("method"), *map(len, self.rows)])
@@ -150,8 +157,8 @@ NOUNS: dict[Level, str] = {"node": "node", "edge": "link", "graph": "graph"}
 TableKind = Literal["short", "full"]
 """Which table is printed: a few numbers of each method, or every statistic."""
 
-SHORT_NOTE = "Mean over targets of the correlation of scores with effects; true edges: AUROC"
-"""What the numbers of the short table are."""
+EFFECTS_NOTE = "Mean over targets of the correlation of scores with effects"
+"""What the numbers of the short table are, but for those of true edges."""
 
 HALF_WIDTH_NOTE = "\N{PLUS-MINUS SIGN}: half of the 95 % interval (targets drawn at random)"
 """What the second number of a cell is."""
@@ -193,7 +200,7 @@ def as_text(evaluation: Evaluation, table: TableKind = "short") -> str:
     if table == "short":
         short = short_table(evaluation.metrics, evaluation.labels, evaluation.intervals)
         body = short.lines if short.rows else []
-        notes = [SHORT_NOTE] if short.rows else []
+        notes = [short.note] if short.rows else []
         findings, more = verdict.cautions, [FULL_HINT]
     else:
         counts = {name: evaluation.num_changed(name) for name in evaluation.reductions}

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 from attree.attribution import method_label
 from attree.evaluation.names import METRIC_LABELS, PREFIX, MetricName, number_and_interval, truth_note
 from attree.evaluation.result import Evaluation
-from attree.evaluation.tables import HALF_WIDTH_NOTE, SHORT_NOTE, TableKind, measured_targets, short_table
+from attree.evaluation.tables import HALF_WIDTH_NOTE, TableKind, measured_targets, short_table
 from attree.faithfulness import PROTOCOLS
 
 Points = list[tuple[int, float]]
@@ -114,7 +114,7 @@ def metrics_table(
     protocols = dict.fromkeys(metric.protocol for values in by_method.values() for metric in values)
     meanings = [f"{name}: {PROTOCOLS[name].meaning}" for name in protocols if name in PROTOCOLS]
     if num_targets is not None and meanings:
-        meanings.append(f"measured on {num_targets} target{'' if num_targets == 1 else 's'}; others give other numbers")
+        meanings.append(f"measured on {num_targets} target{'' if num_targets == 1 else 's'}")
     if num_true_targets is not None:
         meanings.append(truth_note(num_true_targets))
     interval_of = {} if intervals is None else intervals
@@ -146,8 +146,10 @@ def short_metrics_table(
     intervals: Mapping[str, tuple[float, float]] | None = None,
     num_true_targets: int | None = None,
     measured: str = "",
-) -> Table:
+) -> Group:
     """Return the short table of logged metrics: a row per method, the true edges and each protocol as columns.
+
+    Below it, in the width of the screen, is what the numbers mean and what they were measured on.
 
     Args:
         metrics: Scalars, by the names that they are logged under.
@@ -167,14 +169,14 @@ def short_metrics_table(
     truth = [] if num_true_targets is None else [truth_note(num_true_targets)]
     half = [HALF_WIDTH_NOTE] if intervals else []
     edges = [f"effects of edges: measured on {measured}"] if measured else []
-    caption = "\n".join(filter(None, [SHORT_NOTE, *edges, *truth, *half, accuracies]))
-    table = Table(caption=caption, caption_justify="left", box=None, padding=(0, 1), pad_edge=False)
+    notes = "\n".join(filter(None, [short.note, *edges, *truth, *half, accuracies]))
+    table = Table(box=None, padding=(0, 1), pad_edge=False)
     table.add_column("method", no_wrap=True)
     for header in short.headers:
         table.add_column(header, no_wrap=True)
     for label, cells in short.rows.items():
         table.add_row(label, *(Text(f"{cell.bar} {cell.text}", style="bold" if cell.is_best else "") for cell in cells))
-    return table
+    return Group(table, Text(notes, style="table.caption"))
 
 
 def print_results(

@@ -182,7 +182,7 @@ def curves_of(data: provider.DataProvider, context: Any, experiment: str, run: s
 
 
 def _is_shown(tag: str) -> bool:
-    return EXPLAINED.match(tag) is not None or "acc" in tag.lower() or tag.endswith("loss")
+    return EXPLAINED.match(tag) is not None or re.search("acc|auc", tag.lower()) is not None or tag.endswith("loss")
 
 
 def _settings(series: Any) -> dict[str, Any]:

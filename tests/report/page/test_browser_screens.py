@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch_geometric.data import Data
 
 pytest.importorskip("selenium", reason="the browser tests drive Chromium with selenium: pip install '.[dev]'")
 
@@ -13,13 +17,16 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+import attree
 from attree.io.files import json_ready
+from attree.models import GAT
 from attree.report.page.content import page_content
 from attree.report.page.write import asset
 from attree.report.style import LOOKS
 from browser import missing, set_screen
 from helpers.explained import ExplainedModel
-from helpers.page_in_browser import AXE, keys, one, place_of, press, rows, texts
+from helpers.graphs import randomize
+from helpers.page_in_browser import AXE, field, keys, one, place_of, press, rows, texts
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(missing()), reason=missing())]
 
@@ -219,3 +226,79 @@ def test_black_and_grey_methods_differ_in_the_dark(page: Chrome) -> None:
         "return [...document.querySelectorAll('.headline .swatch')].map((dot) => dot.style.background)"
     )
     assert len(set(code)) == len(code)
+
+
+LONG = "A paper whose title goes on and on until it has reached eighty characters or so,"
+CUT_OPTIONS = """
+const canvas = document.createElement("canvas").getContext("2d");
+return [...document.querySelectorAll("select")].filter((select) => select.offsetParent).flatMap((select) => {
+  const style = getComputedStyle(select);
+  canvas.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
+  const room = select.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight) - 12;
+  return [...select.options].filter(({ text }) => canvas.measureText(text).width > room).map(({ text }) => text);
+});"""
+OVERLAPS = """
+const boxes = [...document.querySelectorAll(".picture svg text")].filter((text) => text.textContent.includes("…"))
+  .map((text) => text.getBoundingClientRect());
+const over = (low, high) => (a, b) => Math.min(a[high], b[high]) - Math.max(a[low], b[low]) > 1;
+const overlap = (a, b) => over("left", "right")(a, b) && over("top", "bottom")(a, b);
+return boxes.flatMap((a, i) => boxes.slice(i + 1).filter((b) => overlap(a, b))).length;"""
+
+
+@pytest.fixture(scope="module")
+def long_names(folder: Path) -> Path:
+    """The page of a chain of nodes, all of whose names begin with the same eighty characters."""
+    chain = torch.arange(12)
+    graph = Data(x=torch.randn(13, 4, generator=torch.Generator().manual_seed(0)))
+    graph.edge_index = torch.stack([chain, chain + 1])
+    graph.node_names = [f"{LONG} {node}" for node in range(13)]
+    net = randomize(GAT(4, 3, num_layers=3), seed=0).eval()
+    return attree.evaluate(net, graph, [12, 6], protocols=["removal"]).page(folder / "long.html")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_names_that_begin_alike_are_told_apart_and_do_not_overlap(driver: Chrome, long_names: Path, width: int) -> None:
+    set_screen(driver, width, 844)
+    driver.get("about:blank")
+    driver.get(long_names.as_uri())
+    for selector in (".edges .ends", "[role=option] .name"):
+        shown = texts(driver, selector)
+        assert len(shown) > 1
+        assert len(set(shown)) == len(shown)
+    sentence = texts(driver, ".what-if .sentence")[0]
+    assert LONG not in sentence
+    assert re.search(r"Without A paper.*….* \d+ → A paper.*….* \d+ it would", sentence)
+    assert driver.execute_script("return document.querySelectorAll('.picture svg text').length") >= 4
+    assert driver.execute_script(OVERLAPS) == 0
+    assert driver.get_log("browser") == []
+
+
+def test_no_select_box_cuts_its_options_on_a_phone(page: Chrome) -> None:
+    set_screen(page, 390, 844)
+    assert page.find_elements(By.TAG_NAME, "select") != []
+    assert page.execute_script(CUT_OPTIONS) == []
+
+
+def test_the_page_opens_with_what_the_headline_recommends(driver: Chrome, folder: Path) -> None:
+    """The picture shows the effects of deleting edges, for and against, and the table has them once."""
+    generator = torch.Generator().manual_seed(0)
+    graph = Data(
+        x=torch.randn(30, 4, generator=generator), edge_index=torch.randint(0, 30, (2, 90), generator=generator)
+    )
+    result = attree.evaluate(randomize(GAT(4, 3), seed=0).eval(), graph, num_targets=10)
+    assert result.verdict.method == "occlusion"
+    set_screen(driver, 1280, 720)
+    driver.get(result.page(folder / "opening.html").as_uri())
+    assert "Use occlusion" in one(driver, ".verdict").text
+    assert field(driver, "Method").first_selected_option.text == "Occlusion"
+    heads = [head.rstrip("▼").replace("\n", " ") for head in texts(driver, ".edges thead button")]
+    assert heads == ["edge", "Occlusion", "prediction then"]
+    field(driver, "Method").select_by_visible_text("GAtt")
+    assert "drop of confidence" in [head.replace("\n", " ") for head in texts(driver, ".edges thead button")]
+
+
+def test_a_self_loop_is_called_so(driver: Chrome, folder: Path) -> None:
+    graph = Data(x=torch.ones(1, 4), edge_index=torch.empty(2, 0, dtype=torch.long))
+    result = attree.evaluate(randomize(GAT(4, 3), seed=0).eval(), graph, [0], protocols=["removal"])
+    driver.get(result.page(folder / "alone.html").as_uri())
+    assert "Without the self-loop of 0 it would" in one(driver, ".what-if .sentence").text

@@ -143,6 +143,8 @@ def page_content(
                     effect.update(network.after(evaluation, position, protocol))
     looks = method_looks(evaluation.pair_scores)
     measured = evaluation if measured is None else measured
+    # The picture shows what the headline names; where no method predicts effects, the measured effects themselves.
+    opening = [name for name in (measured.verdict.method, "occlusion") if name in evaluation.pair_scores]
     return {
         "title": title or evaluation.title or TITLE,
         "kind": "graph" if is_graph else pairs.level,
@@ -151,6 +153,7 @@ def page_content(
             {"name": name, "label": evaluation.labels.get(name, name), "color": looks[name].color}
             for name in evaluation.pair_scores
         ],
+        "opensWith": next(iter([*opening, *evaluation.pair_scores])),
         "protocols": [{"name": name, "meaning": _meaning(evaluation, name)} for name in evaluation.reductions],
         "statistics": dict(measured.statistic_labels),
         "predictsNumbers": evaluation.predicts_numbers,

@@ -119,7 +119,9 @@ function count(value, noun) {
 }
 function short(text, most) {
   const characters = Array.from(text);
-  return characters.length <= most ? text : `${characters.slice(0, most - 1).join("")}…`;
+  if (characters.length <= most) return text;
+  const end = Math.floor((most - 1) / 3);
+  return `${characters.slice(0, most - 1 - end).join("")}…${end > 0 ? characters.slice(-end).join("") : ""}`;
 }
 var TURNS = /[\u0590-\u08ff\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufefc]/;
 function isolated(name) {
@@ -198,7 +200,7 @@ function ambientTheme() {
 }
 
 // src/curves.js
-var LABELS = { acc: "accuracy", within_pearson: "within targets, Pearson", truth_auroc: "ground truth, AUROC", loss: "loss" };
+var LABELS = { acc: "accuracy", auc: "AUC", within_pearson: "within targets, Pearson", truth_auroc: "ground truth, AUROC", loss: "loss" };
 var DASHES = [null, "6 2.5", "2 2.5", "9 2.5 2 2.5"];
 var PROTOCOLS = ["removal", "weight", "coefficient"];
 var SIZE = { width: 230, height: 130, left: 34, right: 8, top: 8, bottom: 20 };
@@ -365,9 +367,9 @@ var Content = class {
   nodeName(id) {
     return this.nodeNames?.[id] || String(id);
   }
-  /** What a class is called. */
-  className(number2) {
-    return isolated(this.classNames?.[number2] || `class ${number2}`);
+  /** What a class is called, in at most so many characters. */
+  className(number2, most = Infinity) {
+    return isolated(short(this.classNames?.[number2] || `class ${number2}`, most));
   }
   /** What a target is called. */
   targetName(target) {
@@ -539,6 +541,7 @@ var ROOTS = {
 
 // src/what_if.js
 var MOST_CLASSES = 6;
+var LONGEST = 40;
 var WhatIf = class {
   #asked = 0;
   #answers = /* @__PURE__ */ new Map();
@@ -634,7 +637,14 @@ var WhatIf = class {
     );
   }
 };
-var edgeName = (target, edge) => `${isolated(target.names[target.source[edge]])} → ${isolated(target.names[target.destination[edge]])}`;
+function edgeName(target, edge, most = Infinity) {
+  const name = (node) => isolated(short(target.names[node], most));
+  return `${name(target.source[edge])} → ${name(target.destination[edge])}`;
+}
+function edgeWords(target, edge) {
+  const isLoop = target.source[edge] === target.destination[edge];
+  return isLoop ? `the self-loop of ${isolated(short(target.names[target.source[edge]], LONGEST))}` : edgeName(target, edge, LONGEST);
+}
 var reducedBy = (protocol) => protocol === "removal" ? "" : ` (reduced by ${protocol})`;
 function known(content, target, cut, protocol) {
   const effect = target.effects[protocol];
@@ -649,7 +659,7 @@ function known(content, target, cut, protocol) {
   return answer;
 }
 function sentence(content, target, cut, protocol, answer) {
-  const without = `Without ${cut.length === 1 ? edgeName(target, cut[0]) : `these ${cut.length} edges`}${reducedBy(protocol)}`;
+  const without = `Without ${cut.length === 1 ? edgeWords(target, cut[0]) : `these ${cut.length} edges`}${reducedBy(protocol)}`;
   const now = target.predicted === void 0 ? "" : `The network predicts ${content.className(target.predicted)} (${percent(target.confidence)}). `;
   if (answer.value !== void 0) return `The network predicts ${number(answer.value[0])}. ${without} it would predict ${number(answer.value[1])}.`;
   const moves = (drop) => `${drop < 0 ? "rises" : "falls"} by ${number(Math.abs(drop), 3)}`;
@@ -748,11 +758,11 @@ function nodeCard(content, target, node, values, visible, label) {
     h("table", {}, h("caption", {}, `by ${label}`), h("tbody", {}, rows("edges in", into), rows("edges out", out)))
   ];
 }
-function afterwards(content, target, effect, edge) {
+function afterwards(content, target, effect, edge, most = Infinity) {
   const changed = Boolean(effect.changed[edge]);
-  if (effect.after) return `${content.className(effect.after[edge])} ${percent(effect.confidence[edge])}`;
+  if (effect.after) return `${content.className(effect.after[edge], most)} ${percent(effect.confidence[edge])}`;
   if (target.predicted === void 0) return changed ? "another class" : "the same class";
-  const still = `${content.className(target.predicted)} ${percent(Math.max(0, target.confidence - effect.pc[edge]))}`;
+  const still = `${content.className(target.predicted, most)} ${percent(Math.max(0, target.confidence - effect.pc[edge]))}`;
   return changed ? `another class (${still})` : still;
 }
 function flows(target, edge, tree) {
@@ -791,7 +801,9 @@ function row(tag, ...cells) {
 
 // src/edge_table.js
 var FIRST_ROWS = 50;
+var LONGEST2 = 20;
 var NOISE2 = 1e-9;
+var SAME = 1e-6;
 var EdgeTable = class {
   #rows = [];
   #sort = { key: null, down: true };
@@ -943,6 +955,7 @@ var EdgeTable = class {
 function columns(content, target, method, protocol) {
   const { source, destination } = target;
   const effect = target.effects[protocol];
+  const isEffect = Boolean(effect) && target.scores[method].every((value, edge) => Math.abs(value - effect.pc[edge]) <= SAME);
   const score = ({ name, label }) => {
     const values = target.scores[name];
     const bars = strengths(values);
@@ -977,7 +990,7 @@ function columns(content, target, method, protocol) {
       class: "name",
       down: false,
       hint: "source → destination",
-      text: (edge) => [h("span", { class: "ends", title: edgeName(target, edge) }, edgeName(target, edge)), about(target, edge)],
+      text: (edge) => [h("span", { class: "ends", title: edgeName(target, edge) }, edgeName(target, edge, LONGEST2)), about(target, edge)],
       order: (edge) => target.nodes[source[edge]] * 2 ** 26 + target.nodes[destination[edge]]
     },
     score(content.methods.find(({ name }) => name === method)),
@@ -986,7 +999,7 @@ function columns(content, target, method, protocol) {
       content.dropName,
       effect.pc,
       content.predictsNumbers ? "decline of the predicted number" : "ΔPC: decline of the predicted class's probability",
-      false
+      isEffect
     ) : null,
     effect && !content.predictsNumbers ? {
       key: "after",
@@ -994,7 +1007,7 @@ function columns(content, target, method, protocol) {
       class: "after",
       down: true,
       hint: "prediction after the reduction; changed classes first",
-      text: (edge) => afterwards(content, target, effect, edge),
+      text: (edge) => h("span", { title: afterwards(content, target, effect, edge) }, afterwards(content, target, effect, edge, LONGEST2)),
       order: (edge) => effect.changed[edge] * 2 + size(effect.pc[edge])
     } : null,
     effect && !content.predictsNumbers ? measured("ne", "loss of certainty", effect.ne, "ΔNE: rise of the entropy", true) : null,
@@ -1321,6 +1334,8 @@ function step(from, to) {
   const line = `M${round(from.x)} ${round(from.y)}L${round(to.x)} ${round(to.y)}`;
   return { path: line, line, points: [from.x, from.y, to.x, to.y] };
 }
+var ON_NODE = 5;
+var nameSize = (disc) => Math.min(10, (disc.small ?? disc.r) * 0.8);
 var CORNERS = [0, 4, 3, 4, 6, 5];
 var TURNS2 = [0, Math.PI / 4, -Math.PI / 2, 0, 0, -Math.PI / 2];
 function outline(disc, grow = 0) {
@@ -1380,6 +1395,7 @@ function normal(from, to) {
 
 // src/neighbourhood.js
 var NAMED = 80;
+var LONGEST3 = 14;
 function neighbourhoodScene(content, target, values, visible, layout, box, colors, largest = null, asked = {}) {
   const discs = place(content, target, layout, box, colors, asked.sized);
   const { of: strength, largest: scale } = strengths(values, largest);
@@ -1432,7 +1448,7 @@ function place(content, target, layout, box, colors, sized) {
   const [cx, cy] = [(left + right) / 2, (top + bottom) / 2];
   const fewNodes = drawn.length <= NAMED;
   const read = sized && target.nodeScores ? strengths(target.nodeScores).of : null;
-  return Array.from(target.nodes, (id, node) => {
+  const discs = Array.from(target.nodes, (id, node) => {
     const isTarget = target.roots.includes(node);
     const group = target.group?.[node];
     return {
@@ -1445,9 +1461,18 @@ function place(content, target, layout, box, colors, sized) {
       isTarget,
       fill: group === void 0 ? null : groupColor(colors, content.groupRank(group)),
       shape: content.groups?.shapes ? group : 0,
-      name: fewNodes || isTarget ? short(target.labels[node], 14) : ""
+      name: fewNodes || isTarget ? short(target.labels[node], LONGEST3) : ""
     };
   });
+  for (const node of fewNodes ? drawn : []) discs[node].name = fitted(discs[node], target.labels[node], drawn.map((other) => discs[other]));
+  return discs;
+}
+function fitted(disc, name, others) {
+  if (Array.from(name).length <= ON_NODE) return name;
+  const size2 = nameSize(disc);
+  const room = Math.min(...others.filter((other) => other !== disc && Math.abs(other.y - disc.y) < 1.5 * size2).map((other) => Math.abs(other.x - disc.x)), Infinity);
+  const most = Math.min(LONGEST3, Math.floor(room / (0.6 * size2)) - 1);
+  return most >= ON_NODE ? short(name, most) : disc.isTarget ? short(name, ON_NODE) : "";
 }
 
 // src/picture.js
@@ -1554,8 +1579,8 @@ var Picture = class {
   /** A node's name: on it where it fits, else below. */
   #name(disc) {
     if (disc.upright) return this.#upright(disc);
-    const fits = disc.name.length <= 5;
-    const size2 = fits ? Math.min(disc.r, 2.6 * disc.r / Math.max(disc.name.length, 2)) : Math.min(10, (disc.small ?? disc.r) * 0.8);
+    const fits = disc.name.length <= ON_NODE;
+    const size2 = fits ? Math.min(disc.r, 2.6 * disc.r / Math.max(disc.name.length, 2)) : nameSize(disc);
     const fill2 = fits && disc.isTarget && !disc.fill ? this.#colors.onTarget : disc.faded ? this.#colors.muted : this.#colors.ink;
     return s("text", {
       x: disc.x,
@@ -1722,6 +1747,7 @@ var font = (size2, weight = 400) => ({
 
 // src/target_list.js
 var MOST = 400;
+var LONGEST4 = 30;
 var lists = 0;
 var TargetList = class {
   #found = [];
@@ -1830,7 +1856,7 @@ var TargetList = class {
       id: `${this.id}-${position}`,
       "data-target": position,
       "aria-selected": "false"
-    }, h("span", { class: "name" }, content.targetName(target)));
+    }, h("span", { class: "name", title: content.targetName(target) }, short(content.targetName(target), LONGEST4)));
     if (target.predicted !== void 0) {
       const isWrong = target.true !== void 0 && target.true !== target.predicted;
       option.append(
@@ -2074,7 +2100,7 @@ var Explorer = class {
     this.link = link;
     this.state = {
       target: 0,
-      method: content.methods[0].name,
+      method: content.opensWith ?? content.methods[0].name,
       beside: NONE,
       protocol: content.protocols[0]?.name ?? "",
       view: "graph",

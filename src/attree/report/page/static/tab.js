@@ -46,7 +46,9 @@ function count(value, noun) {
 }
 function short(text, most) {
   const characters = Array.from(text);
-  return characters.length <= most ? text : `${characters.slice(0, most - 1).join("")}…`;
+  if (characters.length <= most) return text;
+  const end = Math.floor((most - 1) / 3);
+  return `${characters.slice(0, most - 1 - end).join("")}…${end > 0 ? characters.slice(-end).join("") : ""}`;
 }
 
 // src/palette.js
@@ -120,7 +122,7 @@ function ambientTheme() {
 }
 
 // src/curves.js
-var LABELS = { acc: "accuracy", within_pearson: "within targets, Pearson", truth_auroc: "ground truth, AUROC", loss: "loss" };
+var LABELS = { acc: "accuracy", auc: "AUC", within_pearson: "within targets, Pearson", truth_auroc: "ground truth, AUROC", loss: "loss" };
 var DASHES = [null, "6 2.5", "2 2.5", "9 2.5 2 2.5"];
 var PROTOCOLS = ["removal", "weight", "coefficient"];
 var SIZE = { width: 230, height: 130, left: 34, right: 8, top: 8, bottom: 20 };
@@ -132,8 +134,8 @@ function curvePanels(content, colors) {
     panels.set(curve.panel, [...panels.get(curve.panel) ?? [], { ...curve, dash: dash[curve.method] }]);
   }
   if (panels.size === 0) return null;
-  const steps = [...panels.values()].flat().flatMap((curve) => curve.points.map(([step]) => step));
-  const range = [Math.min(...steps), Math.max(...steps)];
+  const steps2 = [...panels.values()].flat().flatMap((curve) => curve.points.map(([step]) => step));
+  const range = [Math.min(...steps2), Math.max(...steps2)];
   const kinds = Object.keys(LABELS);
   const place = ([, [first]]) => kinds.includes(first.kind) ? kinds.indexOf(first.kind) : kinds.length;
   const sorted = [...panels].sort((a, b) => place(a) - place(b));
@@ -324,13 +326,31 @@ function scatter({ title, note, xTitle, points, looks, labels = null, joined = [
       "data-run": point.run,
       "data-method": point.method,
       "data-key": point.key,
+      "data-x": point.x,
       "aria-label": `${point.text}. Open this run`,
-      click: () => choose(point.run),
-      keydown: (event) => event.key === "Enter" && choose(point.run)
+      click: () => choose(point.run)
     }, marker(looks.get(point.key)?.shape ?? "circle", x(point.x), y(point.y), isChosen(point) ? 6 : 4, look), s("title", {}, point.text)));
   }
-  const svg = s("svg", { role: "group", viewBox: `0 0 ${SIZE2.width} ${height}`, "aria-label": `${title}: ${points.length} points; the table lists the runs` }, parts);
+  const about = `${title}: ${points.length} points; arrow keys go from point to point, Enter opens a run, and the table lists the runs`;
+  const svg = s("svg", { role: "group", viewBox: `0 0 ${SIZE2.width} ${height}`, "aria-label": about, keydown: steps }, parts);
+  svg.querySelector(".point")?.setAttribute("tabindex", "0");
   return h("figure", { class: "scatter" }, h("figcaption", {}, title, h("small", {}, ` ${note}`)), svg);
+}
+function steps(event) {
+  const points = [...event.currentTarget.querySelectorAll(".point")];
+  const place = points.indexOf(event.target);
+  if (event.key === "Enter" || event.key === " ") event.target.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+  else {
+    const across = (point) => Number(point.dataset.x);
+    const order = [...points].sort((a, b) => across(a) - across(b));
+    const next = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (next === void 0 || place < 0) return;
+    const to = order[(order.indexOf(points[place]) + next + order.length) % order.length];
+    points[place].setAttribute("tabindex", "-1");
+    to.setAttribute("tabindex", "0");
+    to.focus();
+  }
+  event.preventDefault();
 }
 function marker(shape, x, y, r, attributes) {
   if (shape === "circle") return s("circle", { cx: x, cy: y, r, ...attributes });
@@ -381,6 +401,7 @@ var Comparison = class {
     this.runs = runs;
     this.open = open;
     this.qualities = qualitiesOf(runs);
+    this.outcome = outcomeOf(runs);
     this.settings = settingsOf(runs);
     this.methods = methods.filter(({ name }) => this.qualities.some(({ tag }) => runs.some((run) => tag(name) in run.metrics)));
     this.short = shortNames(runs.map(({ name }) => name));
@@ -429,7 +450,7 @@ var Comparison = class {
         field("Colour by", [[METHOD, "method"], ...names], "color"),
         names.length > 2 ? field("A chart for each", [[NONE, "(one chart)"], ...names], "panels") : null
       ].filter(Boolean) : null,
-      field("Accuracy", Object.entries(FLOORS).sort(([a], [b]) => a - b), "floor"),
+      field(this.outcome.title === "AUC" ? "AUC" : "Accuracy", Object.entries(FLOORS).sort(([a], [b]) => a - b), "floor"),
       h("div", { class: "field" }, h("span", {}, "Runs"), find),
       settings.some(({ name }) => name === "seed") ? h("label", { class: "check" }, means, "means over seeds") : null
     );
@@ -473,7 +494,7 @@ var Comparison = class {
     const { state } = this;
     const rows = this.#rows();
     const quality = this.qualities.find(({ key }) => key === state.quality);
-    const best = Math.max(...rows.map(accuracy).filter(isNumber));
+    const best = Math.max(...rows.map(this.outcome.of).filter(isNumber));
     const points = Number(state.floor) * (best > 1 ? 100 : 1);
     const floor = Number.isFinite(best - points) ? best - points - 1e-9 : null;
     const chart = { rows, quality, floor, ...this.#coloured() };
@@ -499,7 +520,7 @@ var Comparison = class {
       x: x(row),
       y: y(row, method),
       run: row.name,
-      faint: floor !== null && !(accuracy(row) >= floor),
+      faint: floor !== null && !(this.outcome.of(row) >= floor),
       text: `${row.title}: ${describe2(row, method)}`
     }))).filter((point) => isNumber(point.x) && isNumber(point.y));
   }
@@ -508,20 +529,21 @@ var Comparison = class {
     const { quality, floor, looks } = chart;
     const methods = state.method === ALL ? this.methods.map(({ name }) => name) : [state.method];
     const value = (row, method) => row.metrics[quality.tag(method)];
+    const { title, of } = this.outcome;
     const points = this.#points(
       chart,
-      accuracy,
+      of,
       value,
       methods,
-      (row, method) => `accuracy ${number(accuracy(row))}, ${this.label(method)} ${number(value(row, method))}`
+      (row, method) => `${title} ${number(of(row))}, ${this.label(method)} ${number(value(row, method))}`
     );
     if (points.length < 2) return null;
     const best = state.method === ALL ? [] : front(points.filter(({ faint }) => !faint));
     const told = best.length > 0 ? "the line joins what no other beats in both" : "";
     return scatter({
-      title: `${quality.text}, against accuracy`,
+      title: `${quality.text}, against ${title}`,
       note: [told, floor === null ? "" : "faint: not accurate enough"].filter(Boolean).join("; "),
-      xTitle: "accuracy",
+      xTitle: title,
       points,
       looks,
       colors,
@@ -533,7 +555,7 @@ var Comparison = class {
   }
   /** Quality, and accuracy, over the values of a setting; a pair of charts for each value of another one. */
   #overSetting(chart) {
-    const { state, colors } = this;
+    const { state, colors, outcome } = this;
     const { quality, looks } = chart;
     const { title, values } = this.settings.find(({ name }) => name === state.over);
     const places = new Map(values.map((value2, place) => [String(value2), place]));
@@ -544,8 +566,8 @@ var Comparison = class {
     const all = [
       { title: `${quality.text}, against ${title}`, points: this.#points(chart, x, value, methods, (row, method) => `${this.label(method)} ${number(value(row, method))} ${where(row)}`) },
       {
-        title: `accuracy, against ${title}`,
-        points: this.#points({ ...chart, key: state.color === METHOD ? () => null : chart.key }, x, accuracy, [state.method], (row) => `accuracy ${number(accuracy(row))} ${where(row)}`)
+        title: `${outcome.title}, against ${title}`,
+        points: this.#points({ ...chart, key: state.color === METHOD ? () => null : chart.key }, x, outcome.of, [state.method], (row) => `${outcome.title} ${number(outcome.of(row))} ${where(row)}`)
       }
     ].filter(({ points }) => points.length > 0);
     const panels = this.settings.find(({ name }) => name === state.panels && name !== state.over);
@@ -574,11 +596,11 @@ var Comparison = class {
     return this.methods.find(({ name }) => name === method)?.label ?? method;
   }
   #drawTable({ rows, quality, floor }) {
-    const { state } = this;
+    const { state, outcome } = this;
     const shown = this.settings.filter(({ name }) => !(state.means && name === "seed"));
     const columns = [
       { key: "name", title: state.means ? "setting" : "run", value: (row) => row.name },
-      { key: "accuracy", title: "accuracy", value: accuracy, text: fixed },
+      { key: "accuracy", title: outcome.title, value: outcome.of, text: fixed },
       ...this.methods.map(({ name, label }) => ({ key: name, title: label, value: (row) => row.metrics[quality?.tag(name)], text: fixed })),
       ...shown.map(({ name, title }) => ({ key: `setting ${name}`, title, value: (row) => row.settings[name], text: settingText }))
     ];
@@ -603,7 +625,7 @@ var Comparison = class {
       const value = column.value(row);
       return h("td", { class: "number" }, value === void 0 ? "" : column.text(value));
     };
-    const classOf = (row) => [row.runs.some(({ name }) => name === state.run) ? "chosen" : "", floor !== null && !(accuracy(row) >= floor) ? "below" : ""].join(" ").trim();
+    const classOf = (row) => [row.runs.some(({ name }) => name === state.run) ? "chosen" : "", floor !== null && !(outcome.of(row) >= floor) ? "below" : ""].join(" ").trim();
     this.table.replaceChildren(h(
       "table",
       { class: "edges runs" },
@@ -611,7 +633,7 @@ var Comparison = class {
       h("tbody", {}, order.slice(0, MOST_ROWS).map((row) => h("tr", { "data-run": row.name, class: classOf(row) || null }, columns.map((column) => cell(column, row)))))
     ));
     const notes = quality ? [`${quality.text} of each method`] : [];
-    if (floor !== null) notes.push(`faint: less accurate than ${number(floor, 3)}`);
+    if (floor !== null) notes.push(`faint: ${outcome.title} below ${number(floor, 3)}`);
     if (order.length > MOST_ROWS) notes.push(`the first ${MOST_ROWS} of ${whole(order.length)} are listed: find others by name`);
     if (state.find) notes.push(`${count(order.reduce((sum, row) => sum + row.runs.length, 0), "run")} of ${whole(this.runs.length)}`);
     this.note.textContent = notes.join("; ");
@@ -656,10 +678,16 @@ function shortNames(names) {
   return new Map(names.map((name) => [name, name.slice(cut)]));
 }
 var withoutSeed = (name) => name.replace(/[-/, ]*\bseed[=_-]?\d+\b/, "") || name;
-function accuracy(run) {
-  const names = Object.keys(run.metrics).filter((name2) => name2.toLowerCase().includes("acc") && !name2.startsWith("explain/"));
-  const name = names.find((one) => one === "val/acc") ?? names.find((one) => one.toLowerCase().includes("val")) ?? names[0];
-  return name === void 0 ? void 0 : run.metrics[name];
+function outcomeOf(runs) {
+  const has = (word2) => (name) => name.toLowerCase().includes(word2) && !name.startsWith("explain/");
+  const isLinks = runs.every((run) => !Object.keys(run.metrics).some(has("acc"))) && runs.some((run) => Object.keys(run.metrics).some(has("auc")));
+  const word = isLinks ? "auc" : "acc";
+  const of = (run) => {
+    const names = Object.keys(run.metrics).filter(has(word));
+    const name = names.find((one) => one === `val/${word}`) ?? names.find((one) => one.toLowerCase().includes("val")) ?? names[0];
+    return name === void 0 ? void 0 : run.metrics[name];
+  };
+  return { title: isLinks ? "AUC" : "accuracy", of };
 }
 function settingText(value) {
   if (typeof value === "number") return String(Number(value.toPrecision(6)));
@@ -777,7 +805,7 @@ var Tab = class {
         "p",
         { class: "notes" },
         "This run has saved no explanations to look at: a fit saves them at its end, and ",
-        h("code", {}, `attree explain ${run.name}`),
+        h("code", {}, `attree explain ${typed([this.data.logdir, run.name === "." ? "" : run.name].filter(Boolean).join("/"))}`),
         " at any time."
       ));
       return;
@@ -800,6 +828,7 @@ var Tab = class {
     await show(page);
   }
 };
+var typed = (path) => /^[\w@%+=:,./-]*$/.test(path) ? path : `'${path.replaceAll("'", `'\\''`)}'`;
 function pageName(page) {
   const step = /(\d+)\.json$/.exec(page);
   return step ? `at step ${whole(Number(step[1]))}` : page === "page.html" ? "at the end of the fit" : "by attree explain";
