@@ -5,6 +5,8 @@
 #                    make test-oldest OLDEST_TESTS="tests/cli tests/models" runs some of them
 #   make test-long  tests in a browser and tests of several seconds: packaging, the site, killed runs and sweeps
 #   make docs        build the documentation into site/, with every link checked
+#   make numbers     measure what README and docs print, where it is missing or old (hours; goes on after a stop), and write it
+#                    there; make numbers QUICK=1 (minutes) compares what can be compared to the last digit, and stores nothing
 #   make test-slow   tests that take minutes: runs killed at random moments, accuracies on real data
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -12,7 +14,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 OLDEST ?= .venv-oldest
 
-.PHONY: demo test test-oldest test-long test-slow docs install clean
+.PHONY: demo test test-oldest test-long test-slow numbers docs install clean
 
 install: $(VENV)/installed
 
@@ -50,6 +52,9 @@ test-oldest: $(OLDEST)/installed
 
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+numbers: install
+	$(BIN)/python benchmarks/measure.py $(if $(QUICK),--quick)
 
 test-long: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 -m long

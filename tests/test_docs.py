@@ -18,6 +18,8 @@ from attree.io.config_files import sweep_names
 REPO = Path(__file__).parents[1]
 DOCS = REPO / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_generate" not in path.parts)
+GENERATED = ("configuration.md", "changelog.md", "measured.md")
+"""Pages that are made when the site is built."""
 RUN = (
     "how_to/your_model",
     "how_to/datasets",
@@ -34,7 +36,6 @@ RUN = (
 test_extending.py, how_to/index.md by test_newcomer.py, lab/planted.md by test_planted.py."""
 RECORDED = runpy.run_path(str(DOCS / "_generate" / "recorded.py"), run_name="recorded")
 """What runs a page and stores what it prints."""
-NUMBERS = re.compile(r"<!-- numbers: ([\w.-]+) -->")
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -79,25 +80,12 @@ def test_recorded_pages_print_what_they_show(page: str, tmp_path: Path, monkeypa
     for text, printed in zip(stored, RECORDED["printed"](page), strict=True):
         if text is not None:
             assert wording(text) == wording(printed), (
-                f"python docs/_generate/recorded.py {page} stores what it prints now"
+                f"python benchmarks/measure.py --only {page} stores what it prints now"
             )
     plt.close("all")
     for name, picture in RECORDED["PICTURES"].get(page, {}).items():
         assert (tmp_path / name).is_file()
         assert (DOCS / "images" / picture).is_file()
-
-
-def test_measured_numbers_are_listed_with_their_commands() -> None:
-    rows = re.findall(
-        r"^\| `([\w.-]+)` \| (.*?) \| `(.+)` \|$", (DOCS / "_generate" / "NUMBERS.md").read_text(), flags=re.M
-    )
-    listed = {(name, page) for name, pages, _ in rows for page in pages.split(", ")}
-    files = {path.relative_to(DOCS).with_suffix("").as_posix(): path for path in PAGES} | {"README": REPO / "README.md"}
-    used = {(name, page) for page, path in files.items() for name in NUMBERS.findall(path.read_text())}
-    assert used == listed
-    for page, path in files.items():
-        text = path.read_text()
-        assert len(NUMBERS.findall(text)) == text.count("<!-- end -->"), page
 
 
 def commands() -> list[tuple[str, list[str]]]:
@@ -138,4 +126,4 @@ def test_training_commands_parse(
 def test_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([\w./-]+)(?:#[\w-]+)?\)", page.read_text()):
         source = re.sub(r"gallery/(\w+)\.html", r"gallery/\1.json", link)  # the site makes pages of these
-        assert (page.parent / source).exists() or Path(link).name in ("configuration.md", "changelog.md"), link
+        assert (page.parent / source).exists() or Path(link).name in GENERATED, link

@@ -1,21 +1,17 @@
-"""Run a page's Python blocks in their order, and store what each prints in the text block after it.
+"""Run a page's Python blocks in their order, and print what each prints that has a text block after it.
 
-    python docs/_generate/recorded.py                 all pages with such text blocks
-    python docs/_generate/recorded.py tutorial        one of them
+    python docs/_generate/recorded.py tutorial
 
 A text block that is recorded stands between `<!-- numbers: NAME -->` and `<!-- end -->`, right after the Python block
-that prints it. The pictures that the tutorial saves are stored in docs/images.
+that prints it. `python benchmarks/measure.py --only tutorial` writes it, and the pictures that the page saves.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import os
 import re
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -52,22 +48,12 @@ def printed(page: str) -> list[str]:
     return texts
 
 
-def record(page: str) -> None:
-    """Run a page and write what it prints into it."""
-    path = DOCS / f"{page}.md"
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        texts = iter(printed(page))
-        for name, picture in PICTURES.get(page, {}).items():
-            shutil.copy(name, DOCS / "images" / picture)
-
-    def with_text(match: re.Match[str]) -> str:
-        text = next(texts)
-        return f"```python\n{match['code']}```\n{match['between'] or ''}{text if match['between'] else ''}"
-
-    path.write_text(BLOCK.sub(with_text, path.read_text(encoding="utf-8")), encoding="utf-8")
+def main() -> None:
+    """Print what the recorded blocks of a page print, separated by form feeds; its pictures go to this folder."""
+    page = sys.argv[1]
+    texts = zip(blocks_of(page), printed(page), strict=True)
+    sys.stdout.write("\f".join(text for match, text in texts if match["between"]))
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("COLUMNS", "80")
-    for name in sys.argv[1:] or recorded_pages():
-        record(name)
+    main()

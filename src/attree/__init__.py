@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from attree.penalties import AttentionPenaltyCallback
     from attree.runs import load_run
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "AttentionGradient",
