@@ -98,7 +98,7 @@ def to_measure(repository: Repository, only: Sequence[str] = (), busy: bool = Tr
         busy: Also those of time, while other work runs.
     """
     if only:
-        return list(dict.fromkeys(map(repository.measurement_of, only)))
+        return list({one.name: one for one in map(repository.measurement_of, only)}.values())
     wanted = [
         measurement
         for measurement in repository.measurements
@@ -449,7 +449,7 @@ def main(arguments: Sequence[str] | None = None, repository: Repository | None =
     parser.add_argument("--take", nargs="+", default=[], metavar="NAME", help="store blocks or files as they stand")
     options = parser.parse_args(arguments)
     repository = repository or Repository()
-    console = plain_console()
+    console = plain_console(soft_wrap=True)
     try:
         for name in options.take:
             take(repository, name)
