@@ -120,9 +120,9 @@ def report_table(item: str, place: int = 0) -> Text:
     ]
 
 
-def whole(output: Output) -> list[str]:
-    """All that the last command prints, in a fence."""
-    return [f"```\n{output.printed[-1].strip(chr(10))}\n```\n"]
+def first_lines(count: int) -> Text:
+    """The first lines that the last command prints, in a fence."""
+    return lambda output: ["\n".join(["```", *output.printed[-1].splitlines()[:count], "...", "```", ""])]
 
 
 def end_of_fit(output: Output) -> list[str]:
@@ -198,7 +198,7 @@ MEASUREMENTS = (
         3,
         {
             "demo": Block(("how_to/command_line", "README"), end_of_fit, dated=False),
-            "explain_142": Block(("README",), whole, dated=False),
+            "explain_142": Block(("README",), first_lines(8), dated=False),
         },
         quick=DEMO,
     ),
@@ -420,12 +420,19 @@ MEASUREMENTS = (
             "python benchmarks/reduction.py",
             "python benchmarks/reduction.py --graphs layers --repeats 9",
             "python benchmarks/kendall.py",
-            "python benchmarks/callback.py",
         ),
         30,
         _blocks("lab/runtime", speed=BY_HAND),
         timed=True,
-        quick=("python benchmarks/kendall.py", "python benchmarks/callback.py --epochs 3 --rounds 1"),
+        quick=("python benchmarks/kendall.py",),
+    ),
+    Measurement(
+        "callback",
+        ("python benchmarks/callback.py", "python benchmarks/callback.py --epochs 8 --rounds 3"),
+        10,
+        _blocks("lab/runtime", callback_cost=BY_HAND),
+        timed=True,
+        quick=("python benchmarks/callback.py --epochs 3 --rounds 1",),
     ),
     Measurement(
         "penalties",

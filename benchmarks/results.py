@@ -4,7 +4,8 @@ docs/_generate/numbers has a file for each block and each picture of benchmarks/
 
 - texts: what stands in the pages; file: the hash of a picture or another file of the repository;
 - commit, date, seconds, versions, machine: where they come from. `imported` results were measured before results were
-  stored: commit, date and version are those with which their numbers first stood in the docs; nothing else is known;
+  stored: commit, date and version are those with which their numbers first stood in the docs, and `note` is what the
+  docs said of the machine;
 - inputs: a hash of the scripts and configs that the commands name, without comments and docstrings.
 
 A result is *old* if attree's version or these inputs are others now. Pages say below a block when and with which
@@ -161,6 +162,7 @@ class Result:
     seconds: float | None = None
     machine: Mapping[str, Any] | None = None
     imported: bool = False
+    note: str = ""
 
     def as_json(self) -> str:
         """The text of its file. Lines of texts are lines of the file, so that changes can be read."""
@@ -212,16 +214,16 @@ def dated_line(repository: Repository, measurement: Measurement, result: Result)
     machine = ""
     if measurement.timed and result.machine is not None:
         machine = f" on {result.machine['cores']} cores (load {result.machine['load']})"
+    note = f", {result.note}" if result.note else ""
     since = "; the command has changed since" if _changed(repository, measurement, result) else ""
     day = f"{'by' if result.imported else 'on'} {result.date}"
-    return f"*Measured {day} with attree {result.versions['attree']}{machine}{since}.*\n\n"
+    return f"*Measured {day} with attree {result.versions['attree']}{machine}{note}{since}.*\n\n"
 
 
 def block_texts(repository: Repository, measurement: Measurement, name: str) -> list[str]:
     """What stands between the marks of a block, each time that its page has it."""
     result = result_of(repository, name)
-    if result is None:
-        return []
+    assert result is not None
     if not measurement.blocks[name].dated:
         return list(result.texts)
     line = dated_line(repository, measurement, result)
@@ -235,29 +237,44 @@ def page_texts(repository: Repository, name: str, block: Block) -> tuple[str, ..
 
 
 def without_date(text: str) -> str:
+    """The text of a block without the line that says when it was measured."""
     return DATED.sub("\n", text)
 
 
-def rendered(repository: Repository, text: str) -> str:
-    """A page's text with its blocks as the results have them."""
+def rendered(repository: Repository, text: str, spare: bool = False) -> str:
+    """A page's text with its blocks as the results have them.
+
+    Args:
+        repository: The repository.
+        text: The page's text.
+        spare: Leave blocks that are written by hand and were changed since as they stand.
+    """
     times: dict[str, int] = {}
+    blocks = {name: one for one in repository.measurements for name in one.blocks}
 
     def with_result(match: re.Match[str]) -> str:
         name = match["name"]
         place = times[name] = times.get(name, -1) + 1
-        texts = next((block_texts(repository, one, name) for one in repository.measurements if name in one.blocks), [])
-        stored = texts[place] if place < len(texts) else match["text"]
-        return f"<!-- numbers: {name} -->\n{stored}<!-- end -->"
+        result = result_of(repository, name) if name in blocks else None
+        if result is None or place >= len(result.texts):
+            return match[0]
+        by_hand = blocks[name].blocks[name].text is None
+        if spare and by_hand and without_date(match["text"]).strip() != result.texts[place].strip():
+            return match[0]
+        return f"<!-- numbers: {name} -->\n{block_texts(repository, blocks[name], name)[place]}<!-- end -->"
 
     return MARK.sub(with_result, text)
 
 
 def write_pages(repository: Repository) -> list[Path]:
-    """Write the blocks of all pages from the results; returns the pages that changed."""
+    """Write the blocks of all pages from the results; returns the pages that changed.
+
+    What a person wrote by hand and did not store yet is left as it stands.
+    """
     changed = []
     for path in repository.pages():
         text = path.read_text(encoding="utf-8")
-        if (new := rendered(repository, text)) != text:
+        if (new := rendered(repository, text, spare=True)) != text:
             write_text(path, new)
             changed.append(path)
     return changed
