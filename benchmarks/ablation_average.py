@@ -34,12 +34,12 @@ def readings(attention: Attention, pairs: Pairs, scores: dict[str, Tensor]) -> d
     weights = attention.per_edge()
 
     def count(only: int | None = None) -> Tensor:
-        kept = [zeros if only is not None and layer != only else ones for layer in range(layers)]
-        return GAttSim().score_pairs(Attention.from_weights(graph, kept), pairs)
+        layer_weights = [zeros if only is not None and layer != only else ones for layer in range(layers)]
+        return GAttSim().score_pairs(Attention.from_weights(graph, layer_weights), pairs)
 
     def from_layer(first: int) -> Tensor:
-        kept = [weights[layer] if layer >= first else zeros for layer in range(layers)]
-        return GAtt().score_pairs(Attention.from_weights(graph, kept), pairs)
+        layer_weights = [weights[layer] if layer >= first else zeros for layer in range(layers)]
+        return GAtt().score_pairs(Attention.from_weights(graph, layer_weights), pairs)
 
     flows = count()
     by_layer = [count(layer) for layer in range(layers)]
@@ -79,12 +79,15 @@ def main() -> None:
                 model, graph, authors_targets(graph.num_nodes), ["gatt", "gatt_avg", "gatt_sim"], ["weight"]
             )
             attention = Subject.of_data(model, graph).attention
-            found = readings(attention, result.pairs, dict(result.pair_scores))
+            scores_by_reading = readings(attention, result.pairs, dict(result.pair_scores))
             if not table.rows:
-                for name in found:
+                for name in scores_by_reading:
                     table.add_column(name)
             delta = result.reductions["weight"].delta_pc
-            table.add_row(f"{dataset}-{layers}", *(f"{float(pearson(own, delta)):.3f}" for own in found.values()))
+            table.add_row(
+                f"{dataset}-{layers}",
+                *(f"{float(pearson(scores, delta)):.3f}" for scores in scores_by_reading.values()),
+            )
     Console(width=180).print(table)
 
 

@@ -145,15 +145,17 @@ def measure(case: Case, sample: int, epochs_sample: int, console: Console) -> No
     all_in, _ = best(lambda: method.attribute(capture_attention(case.model, x, edge_index), case.targets), 30)
 
     order = torch.randperm(total, generator=torch.Generator().manual_seed(0))
-    some, few = case.targets[order[:sample]], case.targets[order[:epochs_sample]]
-    once, seconds, scores = matrix_form(attention, some)
-    timings = [Timing("matrix form, edge by edge", once + seconds / some.numel() * total, some.numel())]
-    for name, algorithm, chosen in (
-        ("PyG AttentionExplainer", AttentionExplainer(), some),
-        ("CaptumExplainer Saliency", CaptumExplainer("Saliency"), some),
+    slow_targets, few = case.targets[order[:sample]], case.targets[order[:epochs_sample]]
+    once, seconds, scores = matrix_form(attention, slow_targets)
+    timings = [Timing("matrix form, edge by edge", once + seconds / slow_targets.numel() * total, slow_targets.numel())]
+    for name, algorithm, targets_of_method in (
+        ("PyG AttentionExplainer", AttentionExplainer(), slow_targets),
+        ("CaptumExplainer Saliency", CaptumExplainer("Saliency"), slow_targets),
         ("GNNExplainer, 100 epochs", GNNExplainer(epochs=100), few),
     ):
-        timings.append(Timing(name, explain_each(case, name, algorithm, chosen) * total, chosen.numel()))
+        timings.append(
+            Timing(name, explain_each(case, name, algorithm, targets_of_method) * total, targets_of_method.numel())
+        )
 
     threads = torch.get_num_threads()
     table = Table(
@@ -169,7 +171,7 @@ def measure(case: Case, sample: int, epochs_sample: int, console: Console) -> No
         table.add_row(timing.name, f"{timing.seconds:,.1f}", measured, *ratios)
     console.print(table)
     console.print(
-        f"largest difference between the matrix form and ours: {largest_difference(scores, some, ours):.1e}\n"
+        f"largest difference between the matrix form and ours: {largest_difference(scores, slow_targets, ours):.1e}\n"
     )
 
 

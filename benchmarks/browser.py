@@ -74,15 +74,15 @@ def tensorboard_command(logdir: Path, seconds: float = 120.0) -> Iterator[str]:
         process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
         try:
             deadline = time.monotonic() + seconds
-            found = None
-            while found is None and time.monotonic() < deadline and process.poll() is None:
+            address = None
+            while address is None and time.monotonic() < deadline and process.poll() is None:
                 time.sleep(0.1)
                 said.seek(0)
-                found = re.search(r"http://\S+?:(\d+)/", said.read())
-            if found is None:
+                address = re.search(r"http://\S+?:(\d+)/", said.read())
+            if address is None:
                 said.seek(0)
                 raise RuntimeError(f"TensorBoard did not start: {said.read()}")
-            yield f"http://127.0.0.1:{found[1]}"
+            yield f"http://127.0.0.1:{address[1]}"
         finally:
             process.terminate()
             process.wait()

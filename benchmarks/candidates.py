@@ -52,14 +52,14 @@ class GAttNorm(_OtherWeights):
             edges[conv] = inputs[0]
 
         def see_messages(conv: MessagePassing, inputs: Any, messages: Tensor) -> None:
-            own = edges[conv]
+            conv_edges = edges[conv]
             norm = (
                 messages.detach().norm(dim=-1).flatten(1).mean(dim=1) if messages.dim() > 2 else messages.norm(dim=-1)
             )
-            loops = own[0] == own[1]
+            loops = conv_edges[0] == conv_edges[1]
             weights = norm.new_zeros(graph.num_edges)
             weights[: graph.num_proper_edges] = norm[~loops]
-            weights.index_add_(0, graph.num_proper_edges + own[0, loops], norm[loops])
+            weights.index_add_(0, graph.num_proper_edges + conv_edges[0, loops], norm[loops])
             total = weights.new_zeros(graph.num_nodes).index_add_(0, graph.destination, weights)
             seen.append(weights / total[graph.destination].clamp(min=1e-12))
 

@@ -140,13 +140,15 @@ def by_target(whole: Population, method: str, protocol: str, kind: str, resoluti
     """A correlation of each target's scores and effects; 0 for constant scores, NaN without an effect."""
     effects = whole.pairs.deltas[protocol][0].numpy()
     effects = np.where(np.abs(effects) < resolution, 0.0, effects)
-    scores, ptr, found = whole.pairs.scores[method].double().numpy(), whole.ptr.tolist(), []
+    scores, ptr, correlations = whole.pairs.scores[method].double().numpy(), whole.ptr.tolist(), []
     function = pearsonr if kind == "Pearson" else kendalltau
     for begin, end in pairwise(ptr[:401]):
         x, y = scores[begin:end], effects[begin:end]
         is_flat = len(set(x.tolist())) < 2
-        found.append(math.nan if len(set(y.tolist())) < 2 else 0.0 if is_flat else float(function(x, y).statistic))
-    return np.array(found)
+        correlations.append(
+            math.nan if len(set(y.tolist())) < 2 else 0.0 if is_flat else float(function(x, y).statistic)
+        )
+    return np.array(correlations)
 
 
 def leading(whole: Population, protocol: str, kind: str) -> tuple[float, float, float]:

@@ -49,9 +49,9 @@ def case(name: str, root: str) -> tuple[nn.Module, Data, torch.Tensor, GroundTru
     data.setup()
     torch.manual_seed(0)
     model = GAT(data.num_features, data.num_classes, 64 if layers == 2 else 16, layers).eval()
-    known = torch.arange(data.graph.num_nodes) if data.truth is None else data.truth.targets
-    order = torch.randperm(known.numel(), generator=torch.Generator().manual_seed(0))[:TARGETS]
-    targets = known[order.sort().values]
+    candidates = torch.arange(data.graph.num_nodes) if data.truth is None else data.truth.targets
+    order = torch.randperm(candidates.numel(), generator=torch.Generator().manual_seed(0))[:TARGETS]
+    targets = candidates[order.sort().values]
     return model, data.graph, targets, data.truth.of_targets(targets) if wish and data.truth is not None else None
 
 
@@ -82,14 +82,14 @@ def main() -> None:
         "| data | plain, seconds | defaults, no text, x plain | defaults, x plain |\n|---|---:|---:|---:|", flush=True
     )
     for name in arguments.cases:
-        own = case(name, arguments.data)
+        dataset_case = case(name, arguments.data)
         contestants = {
-            "plain": partial(plain, *own),
-            "no text": partial(defaults, *own, text=False),
-            "defaults": partial(defaults, *own),
+            "plain": partial(plain, *dataset_case),
+            "no text": partial(defaults, *dataset_case, text=False),
+            "defaults": partial(defaults, *dataset_case),
         }
         race = Race(contestants, arguments.rounds, time.process_time)
-        ratios = (f"{race.ratio(one, 'plain'):.2f}" for one in ("no text", "defaults"))
+        ratios = (f"{race.ratio(name_of_run, 'plain'):.2f}" for name_of_run in ("no text", "defaults"))
         print(f"| {name} | {race.time('plain').median:.3f} | {' | '.join(ratios)} |", flush=True)
 
 

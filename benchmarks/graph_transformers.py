@@ -67,17 +67,17 @@ def main() -> None:
     pairs, removal = subject_pairs(subject, "all"), PROTOCOLS["removal"]
     reducer = Reducer(subject)
     reducer.record().reduce(pairs, removal)  # the engine is chosen once
-    found = {
+    ratios_by_name = {
         "edges": (len(pairs), seconds(lambda: reducer.record().reduce(pairs, removal))),
         "nodes": (batch.num_nodes, seconds(lambda: node_effects(subject))),
         "pairs of nodes": (int(batch.batch.bincount().square().sum()), seconds(lambda: pair_effects(subject))),
     }
     with torch.no_grad():
         passes = [seconds(lambda: model(batch.x, batch.edge_index, batch.edge_attr, batch.batch)) for _ in range(50)]
-    one = median(passes)
+    one_pass = median(passes)
     print(f"{GRAPHS} molecules, {batch.num_nodes} nodes")
-    for name, (count, duration) in found.items():
-        print(f"{count:>6,} {name:<14} {duration / one:>6,.0f} passes of the batch")
+    for name, (count, duration) in ratios_by_name.items():
+        print(f"{count:>6,} {name:<14} {duration / one_pass:>6,.0f} passes of the batch")
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def _some(total: int, count: int) -> Tensor:
 
 def measure(name: str, root: str, rounds: int) -> tuple[Case, float]:
     """Print a graph's row of the table; returns what was explained, and the seconds of occlusion."""
-    model, x, edge_index, targets = own = case(name, root)
+    model, x, edge_index, targets = case_of_data = case(name, root)
     subject = Subject.of(model, x, edge_index)
     _ = subject.attention, subject.head
 
@@ -86,40 +86,42 @@ def measure(name: str, root: str, rounds: int) -> tuple[Case, float]:
     seconds = race.time("occlusion").median
     cells = (name, f"{targets.numel():,}", f"{scores:,}", f"{seconds:.2f}", f"{passes:.1f}")
     print(f"| {' | '.join(cells)} | {memory.mebibytes:,.0f} MiB |", flush=True)
-    return own, seconds
+    return case_of_data, seconds
 
 
-def explain_each(own: Case, algorithm: Any, count: int) -> float:
+def explain_each(case_of_data: Case, algorithm: Any, count: int) -> float:
     """Seconds that PyG's Explainer takes for all targets, from the median of some."""
     explainer = Explainer(
-        copy.deepcopy(own.model),
+        copy.deepcopy(case_of_data.model),
         algorithm=algorithm,
         explanation_type="model",
         edge_mask_type="object",
         model_config=MODEL_CONFIG,
     )
-    explain = partial(explainer, own.x, own.edge_index)
-    targets = own.targets[_some(own.targets.numel(), count + 1)].tolist()
+    explain = partial(explainer, case_of_data.x, case_of_data.edge_index)
+    targets = case_of_data.targets[_some(case_of_data.targets.numel(), count + 1)].tolist()
     explain(index=targets[0])  # the first call counts for none
     seconds = [timed(partial(explain, index=target), time.process_time)[0] for target in targets[1:]]
-    return median(seconds) * own.targets.numel()
+    return median(seconds) * case_of_data.targets.numel()
 
 
-def explain_few_steps(own: Case, make: Callable[[int], Any], steps: int) -> float:
+def explain_few_steps(case_of_data: Case, make: Callable[[int], Any], steps: int) -> float:
     """Seconds for all targets, from one target with 1 and with 3 steps of an algorithm whose steps cost the same."""
     seconds = []
     for count in (1, 3):
         explainer = Explainer(
-            copy.deepcopy(own.model),
+            copy.deepcopy(case_of_data.model),
             algorithm=make(count),
             explanation_type="model",
             edge_mask_type="object",
             model_config=MODEL_CONFIG,
         )
-        target = int(own.targets[0])
-        seconds.append(timed(partial(explainer, own.x, own.edge_index, index=target), time.process_time)[0])
-    one, three = seconds
-    return (one + (steps - 1) * (three - one) / 2) * own.targets.numel()
+        target = int(case_of_data.targets[0])
+        seconds.append(
+            timed(partial(explainer, case_of_data.x, case_of_data.edge_index, index=target), time.process_time)[0]
+        )
+    one_step, three = seconds
+    return (one_step + (steps - 1) * (three - one_step) / 2) * case_of_data.targets.numel()
 
 
 def main() -> None:
@@ -138,16 +140,18 @@ def main() -> None:
         "| graph | targets | scores | seconds | forward passes | memory |\n|---|---:|---:|---:|---:|---:|", flush=True
     )
     measured = {name: measure(name, arguments.data, arguments.rounds) for name in arguments.graphs.split(",")}
-    some, few = arguments.sample, arguments.slow_sample
+    sample, few = arguments.sample, arguments.slow_sample
     peers: dict[str, tuple[Any, int]] = {
-        "AttentionExplainer": (AttentionExplainer(), some),
-        "CaptumExplainer, Saliency": (CaptumExplainer("Saliency"), some),
+        "AttentionExplainer": (AttentionExplainer(), sample),
+        "CaptumExplainer, Saliency": (CaptumExplainer("Saliency"), sample),
         "CaptumExplainer, Integrated Gradients": (CaptumExplainer("IntegratedGradients"), few),
         "GNNExplainer, 100 epochs": (GNNExplainer(epochs=100), few),
     }
     for name in filter(None, arguments.peers.split(",")):
-        own, ours = measured[name]
-        print(f"\n{name}: {own.targets.numel():,} targets\n\n| method | targets timed | seconds | x occlusion |")
+        case_of_data, ours = measured[name]
+        print(
+            f"\n{name}: {case_of_data.targets.numel():,} targets\n\n| method | targets timed | seconds | x occlusion |"
+        )
         print(f"|---|---:|---:|---:|\n| attree, occlusion | all | {ours:.2f} | 1 |", flush=True)
         if arguments.steps_alone:
             slow: dict[str, tuple[Callable[[int], Any], int]] = {
@@ -158,11 +162,11 @@ def main() -> None:
                 "GNNExplainer, 100 epochs": (lambda count: GNNExplainer(epochs=count), 100),
             }
             for label, (make, steps) in slow.items():
-                seconds = explain_few_steps(own, make, steps)
+                seconds = explain_few_steps(case_of_data, make, steps)
                 print(f"| PyG {label} | 1, few steps | ~{seconds:,.0f} | {seconds / ours:,.0f} |", flush=True)
             continue
         for label, (algorithm, count) in peers.items():
-            seconds = explain_each(own, algorithm, count)
+            seconds = explain_each(case_of_data, algorithm, count)
             print(f"| PyG {label} | {count}, extrapolated | ~{seconds:,.0f} | {seconds / ours:,.0f} |", flush=True)
 
 

@@ -65,8 +65,8 @@ def generate(folder: Path, nodes: int, edges: int, features: int, seed: int = 0)
         indices[begin : begin + count] = np.random.default_rng((seed, 2, begin)).integers(nodes, size=count)
     for begin in range(0, nodes, STEP):
         ends = indptr[begin : begin + STEP + 1]
-        own = np.repeat(np.arange(begin, begin + len(ends) - 1), np.diff(ends))
-        loops.append(int(ends[0]) + np.flatnonzero(indices[ends[0] : ends[-1]] == own))
+        row_of_edge = np.repeat(np.arange(begin, begin + len(ends) - 1), np.diff(ends))
+        loops.append(int(ends[0]) + np.flatnonzero(indices[ends[0] : ends[-1]] == row_of_edge))
     indices.flush()
     np.save(folder / "self_loops.npy", np.concatenate(loops))
     x, y = create(folder / "x.npy", [nodes, features], np.float16), create(folder / "y.npy", [nodes], np.int8)
@@ -137,9 +137,9 @@ def measure(folder: Path, sample: int, hubs: int, memory: float) -> None:
         except TooLargeError as error:
             print(f"hub {node}, {degrees[node]:,} in-edges, said after {time.perf_counter() - began:.2f} s: {error}")
             continue
-        taken = time.perf_counter() - began
+        elapsed = time.perf_counter() - began
         count = explanation.subject.graph.num_nodes
-        print(f"hub {node}, {degrees[node]:,} in-edges, {count:,} nodes: {taken:.1f} s cold, peak {peak():,.0f} MiB")
+        print(f"hub {node}, {degrees[node]:,} in-edges, {count:,} nodes: {elapsed:.1f} s cold, peak {peak():,.0f} MiB")
     whole = graph.num_nodes * graph.num_features * 4 + graph.num_edges * 16
     print(f"loading it whole would take {whole / 2**30:.1f} GiB, and one pass of the network several times as much")
 

@@ -132,9 +132,9 @@ def molecule_page(path: Path, root: str) -> Path:
         60,
     )
     ids = torch.arange(20)
-    some = Batch.from_data_list([data.graphs[number] for number in ids.tolist()])
-    subject = Subject.of(module, some.x, some.edge_index, batch=some.batch, readout=module.readout)
-    labels = TargetLabels.of(some, subject, data.class_names, data.node_types, ids, data.name)
+    batch = Batch.from_data_list([data.graphs[number] for number in ids.tolist()])
+    subject = Subject.of(module, batch.x, batch.edge_index, batch=batch.batch, readout=module.readout)
+    labels = TargetLabels.of(batch, subject, data.class_names, data.node_types, ids, data.name)
     config = EvaluationConfig(("gatt", "avgatt", "uniform"))
     return write_page(path, Evaluator(subject, ids, config, labels=labels).evaluate())
 
@@ -188,7 +188,7 @@ def save(driver: Chrome, path: Path) -> None:
 def choose(driver: Chrome, label: str, text: str) -> None:
     """Pick an option of a select by the words that are seen."""
     field = driver.find_element(By.XPATH, f"//label[span[text()='{label}']]/select")
-    next(one for one in field.find_elements(By.TAG_NAME, "option") if one.text == text).click()
+    next(option for option in field.find_elements(By.TAG_NAME, "option") if option.text == text).click()
 
 
 def show(driver: Chrome, place: str) -> None:
@@ -235,22 +235,22 @@ def main() -> None:
     parser.add_argument("--only", default="infection,hub,molecule,types", help="which pages")
     parser.add_argument("--data", default="data", help="data folder")
     arguments = parser.parse_args()
-    out, wanted = arguments.out, arguments.only.split(",")
+    out, picture_names = arguments.out, arguments.only.split(",")
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place, chromium() as driver:
         folder = Path(place)
-        if "infection" in wanted:
+        if "infection" in picture_names:
             take_infection(driver, folder, out)
-        if "hub" in wanted:
+        if "hub" in picture_names:
             take(driver, hub_page(folder / "hub.html"), out / "page_hub.png", "target=0")
-        if "molecule" in wanted:
+        if "molecule" in picture_names:
             take(
                 driver,
                 molecule_page(folder / "molecule.html", arguments.data),
                 out / "page_molecule.png",
                 "loops=false",
             )
-        if "types" in wanted:
+        if "types" in picture_names:
             take(driver, types_page(folder / "types.html"), out / "page_types.png")
 
 

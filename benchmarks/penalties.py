@@ -94,7 +94,7 @@ def main() -> None:
     plain = measured.pop(None)
     print(f"| penalty | epoch against one without ({1000 * median(plain):.0f} ms) |\n|---|---|")
     for name, seconds in measured.items():
-        ratios = [own / without for own, without in zip(seconds, plain, strict=True)]
+        ratios = [with_penalty / without for with_penalty, without in zip(seconds, plain, strict=True)]
         print(f"| `{name}` | {Spread.of(ratios):.2f} |")
 
 

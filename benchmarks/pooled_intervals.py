@@ -72,18 +72,18 @@ def intervals(targets: Array, draws: int, generator: np.random.Generator) -> dic
         "few": stdtrit(max(deciding - 1, 0.5), 0.975) * jackknife,
         "even": stdtrit(effective - 1, 0.975) * error if deciding >= 10 else math.nan,
     }
-    found = {name: (z - half, z + half) for name, half in halves.items()}
+    intervals_by_name = {name: (z - half, z + half) for name, half in halves.items()}
     weights = generator.multinomial(count, np.ones(count) / count, size=draws).astype(float)
     drawn = fisher(weights @ targets)
     bias = ndtri(np.clip((drawn < z).mean(), 1 / draws, 1 - 1 / draws))
     skew = -float((apart**3).sum()) / (6 * float((apart**2).sum()) ** 1.5)
     ends = [ndtr(bias + (bias + q) / (1 - skew * (bias + q))) for q in ndtri([0.025, 0.975])]
-    found["bca"] = (float(np.nanquantile(drawn, ends[0])), float(np.nanquantile(drawn, ends[1])))
+    intervals_by_name["bca"] = (float(np.nanquantile(drawn, ends[0])), float(np.nanquantile(drawn, ends[1])))
     with np.errstate(all="ignore"):
         ratios = (drawn - z) / np.sqrt((weights * influences(targets, weights) ** 2).sum(1))
     low, high = np.quantile(ratios[np.isfinite(ratios)], [0.025, 0.975])
-    found["percentile-t"] = (z - high * error, z - low * error)
-    return found
+    intervals_by_name["percentile-t"] = (z - high * error, z - low * error)
+    return intervals_by_name
 
 
 def shares(whole: Population, size: int, samples: int, draws: int) -> dict[str, list[float]]:
@@ -99,8 +99,8 @@ def shares(whole: Population, size: int, samples: int, draws: int) -> dict[str, 
                 truth = float(fisher(targets.sum(0)))
                 held: dict[str, list[float]] = {way: [] for way in WAYS}
                 for _ in range(samples):
-                    found = intervals(targets[generator.integers(0, len(targets), size)], draws, generator)
-                    for way, (low, high) in found.items():
+                    intervals_by_name = intervals(targets[generator.integers(0, len(targets), size)], draws, generator)
+                    for way, (low, high) in intervals_by_name.items():
                         held[way].append(math.nan if math.isnan(low) else float(low <= truth <= high))
                 for way, outcomes in held.items():
                     if np.isfinite(outcomes).mean() >= 0.1:

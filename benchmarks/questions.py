@@ -63,8 +63,8 @@ def from_uniform(subject: Subject) -> float:
 def measured(dataset: str, seed: int, epochs: int | None, root: str, targets: int) -> dict[str, Any]:
     """One net in numbers."""
     model, data, truth, accuracy = trained(dataset, "GAT", seed, root, epochs)
-    subject, chosen = chosen_targets(model, data, truth, targets)
-    result = attree.evaluate(model, subject, chosen, ("gatt", "uniform", "avgatt"), PROTOCOLS)
+    subject, targets_to_explain = chosen_targets(model, data, truth, targets)
+    result = attree.evaluate(model, subject, targets_to_explain, ("gatt", "uniform", "avgatt"), PROTOCOLS)
     gatt, avgatt = result.pair_scores["gatt"], result.pair_scores["avgatt"]
     assert result.predictions is not None
     row: dict[str, Any] = {"accuracy": accuracy, "sureness": float(result.predictions.amax(dim=-1).mean())}
@@ -81,8 +81,8 @@ def measured(dataset: str, seed: int, epochs: int | None, root: str, targets: in
         flows = gatt > 0
         row[f"{protocol}: GAtt Kendall, effect, with a flow"] = float(kendall(gatt[flows], effect[flows]))
         row[f"{protocol}: GAtt Kendall, size, with a flow"] = float(kendall(gatt[flows], effect[flows].abs()))
-    one, other = (result.reductions[protocol].delta_pc for protocol in PROTOCOLS)
-    row["effects: Pearson of protocols"] = float(pearson(one, other))
+    first_deltas, second_deltas = (result.reductions[protocol].delta_pc for protocol in PROTOCOLS)
+    row["effects: Pearson of protocols"] = float(pearson(first_deltas, second_deltas))
     batch = (data.batch,) if isinstance(data, Batch) else ()
     for temperature in TEMPERATURES:
         softer = Tempered(model, temperature)
@@ -90,9 +90,9 @@ def measured(dataset: str, seed: int, epochs: int | None, root: str, targets: in
         row[f"temperature {temperature}"] = float(pearson(gatt, effect))
     row["attention from uniform"] = from_uniform(subject)
     row["uniform: gain of GAtt"] = row["weight: GAtt Pearson, effect"] - float(
-        pearson(result.pair_scores["uniform"], one)
+        pearson(result.pair_scores["uniform"], first_deltas)
     )
-    test = attree.attention_tests(model, subject, chosen).uniform
+    test = attree.attention_tests(model, subject, targets_to_explain).uniform
     row["uniform: predictions moved"], row["uniform: classes changed"] = test.distance, test.changed
     return row
 
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=None, help="another learning rate (the paper's for Cora: 0.001)")
     arguments = parser.parse_args()
     if arguments.lr is not None:
-        SETTINGS.update({name: own._replace(lr=arguments.lr) for name, own in SETTINGS.items()})
+        SETTINGS.update({name: setting._replace(lr=arguments.lr) for name, setting in SETTINGS.items()})
     rows = {
         (dataset, state, seed): measured(dataset, seed, epochs, arguments.root, arguments.targets)
         for dataset in arguments.datasets.split(",")

@@ -89,7 +89,7 @@ def brought(in_channels: int, classes: int, num_layers: int) -> dict[str, nn.Mod
     torch.manual_seed(0)
     options = {"PyG GAT": {}, "PyG GAT, norm, residual, jk": {"norm": "batch", "residual": True, "jk": "cat"}}
     nets: dict[str, nn.Module] = {
-        name: PyGGAT(in_channels, 64, num_layers, classes, **chosen) for name, chosen in options.items()
+        name: PyGGAT(in_channels, 64, num_layers, classes, **arguments) for name, arguments in options.items()
     }
     nets["TransformerConv"] = TransformerNet(in_channels, 64, num_layers, classes)
     return {name: net.eval() for name, net in nets.items()}
@@ -107,9 +107,9 @@ def forward_per_pair(net: nn.Module, x: Tensor, edge_index: Tensor, edges: list[
             net(x, edge_index)
 
 
-def choose(pairs: Pairs, kept: Tensor) -> Pairs:
+def choose(pairs: Pairs, with_flow: Tensor) -> Pairs:
     """The same pairs, of which only some are said to carry a flow: the others are not computed."""
-    return replace(pairs, flow=torch.zeros_like(pairs.flow).index_fill(0, kept, True))
+    return replace(pairs, flow=torch.zeros_like(pairs.flow).index_fill(0, with_flow, True))
 
 
 def cora(root: str, num_layers: int, table: Table, repeats: int, sample: int, copied: int) -> None:
@@ -118,10 +118,10 @@ def cora(root: str, num_layers: int, table: Table, repeats: int, sample: int, co
     pairs = subgraph_pairs(graph, random_targets(data.num_nodes, 100), num_layers)
     order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(0))
     with_flow = order[pairs.flow[order]][:copied]
-    some = choose(pairs, with_flow)
+    pairs_with_flow = choose(pairs, with_flow)
     # Each target costs the copies one more, unreduced.
     scale = (int(pairs.flow.sum()) + 100) / (with_flow.numel() + 100)
-    chosen = pairs.edges[order[:sample]].tolist()
+    edge_list = pairs.edges[order[:sample]].tolist()
     nets = {"attree GAT": network(data.num_features, 7, num_layers), **brought(data.num_features, 7, num_layers)}
     first = 0.0
     for name, net in nets.items():
@@ -132,14 +132,14 @@ def cora(root: str, num_layers: int, table: Table, repeats: int, sample: int, co
 
         def copies(net: nn.Module = net) -> Reduction:
             subject = Subject.of(net, data.x, data.edge_index, graph=graph)
-            return CopiesReducer(subject).record().reduce(some, PROTOCOL)
+            return CopiesReducer(subject).record().reduce(pairs_with_flow, PROTOCOL)
 
         def forward(net: nn.Module = net) -> Tensor:
             with torch.no_grad():
                 return net(data.x, data.edge_index)
 
         def per_pair(net: nn.Module = net) -> None:
-            forward_per_pair(net, data.x, data.edge_index, chosen)
+            forward_per_pair(net, data.x, data.edge_index, edge_list)
 
         seconds, exact = best(ours, repeats)
         first = first or seconds
@@ -147,7 +147,7 @@ def cora(root: str, num_layers: int, table: Table, repeats: int, sample: int, co
         copy_seconds *= scale
         difference = float((exact.delta_pc - other.delta_pc)[with_flow].abs().max())
         assert difference < 1e-4, difference
-        pair_seconds = best(per_pair, 2)[0] / len(chosen) * len(pairs)
+        pair_seconds = best(per_pair, 2)[0] / len(edge_list) * len(pairs)
         table.add_row(
             f"Cora, {num_layers} layers: {name}",
             f"{len(pairs):,} ({int(pairs.flow.sum()):,})",
@@ -270,8 +270,8 @@ def types(table: Table, repeats: int) -> None:
 
     def per_pair(subject: Subject, reducer: type[ExactReducer | CopiesReducer]) -> tuple[float, Pairs]:
         pairs = subject_pairs(subject, torch.arange(200))
-        made = reducer(subject)
-        seconds, _ = best(lambda: made.record().reduce(pairs, PROTOCOL), repeats)
+        engine = reducer(subject)
+        seconds, _ = best(lambda: engine.record().reduce(pairs, PROTOCOL), repeats)
         return seconds / int(pairs.flow.sum()), pairs
 
     base, _ = per_pair(homogeneous, ExactReducer)

@@ -171,16 +171,16 @@ def pyg_seconds(case: Case, name: str, sample: int) -> float | None:
         model_config={"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"},
     )
     count = case.targets.numel()
-    chosen = case.targets[torch.randperm(count, generator=torch.Generator().manual_seed(0))[:sample]].tolist()
+    explained_ids = case.targets[torch.randperm(count, generator=torch.Generator().manual_seed(0))[:sample]].tolist()
     call = case.subject.call
 
     def run() -> None:
-        for target in chosen:
+        for target in explained_ids:
             explainer(call.x, call.edge_index, index=target)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return timed(run)[0] / len(chosen) * count
+        return timed(run)[0] / len(explained_ids) * count
 
 
 def measure(case: Case, names: Sequence[str], sample: int, console: Console) -> list[Row]:

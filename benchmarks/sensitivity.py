@@ -64,16 +64,16 @@ def pyg_graph_mask(case: Case, seed: int) -> tuple[Tensor, bool]:
         edge_mask_type="object",
         model_config={"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"},
     )
-    made: list[Tensor] = []
+    score_columns: list[Tensor] = []
     first = algorithm._set_masks
 
     def remember(*args: Any) -> None:
         first(*args)
-        made[:] = [parameter.detach().clone() for parameter in algorithm.gates.parameters()]
+        score_columns[:] = [parameter.detach().clone() for parameter in algorithm.gates.parameters()]
 
     algorithm._set_masks = remember
     mask = explainer(case.subject.call.x, edges, index=case.targets).edge_mask
-    changed = any(not torch.equal(a, b) for a, b in zip(made, algorithm.gates.parameters(), strict=True))
+    changed = any(not torch.equal(a, b) for a, b in zip(score_columns, algorithm.gates.parameters(), strict=True))
     assert isinstance(mask, Tensor)
     return mask.detach(), changed
 
@@ -108,8 +108,8 @@ def main() -> None:
         for method, settings in VARIANTS:
             loops = {"self_loops": True} if "self_loops" in METHODS[method]().settings() else {}
             value = float(evaluator.auroc(case.subject, make(method, **settings, **loops)))
-            shown = ", ".join(f"{key} {value}" for key, value in settings.items()) or "defaults"
-            console.print(f"| {METHODS[method].label} | {shown} | {value:.4f} |", highlight=False)
+            setting_text = ", ".join(f"{key} {value}" for key, value in settings.items()) or "defaults"
+            console.print(f"| {METHODS[method].label} | {setting_text} | {value:.4f} |", highlight=False)
         for seed in range(3):
             # PyG changes the model it explains: it gets one of its own.
             mask, changed = pyg_graph_mask(synthetic(name, arguments.data, arguments.layers), seed)

@@ -85,10 +85,10 @@ def train(net: Net, graph: Data, epochs: int) -> float:
 
 def methods() -> list[GAtt]:
     """GAtt with either option, named by it."""
-    made = [GAtt(skips=option) for option in OPTIONS]
-    for method, option in zip(made, OPTIONS, strict=True):
+    methods = [GAtt(skips=option) for option in OPTIONS]
+    for method, option in zip(methods, OPTIONS, strict=True):
         method.name = option
-    return made
+    return methods
 
 
 def load(name: str, root: Path) -> tuple[Data, int]:
@@ -108,12 +108,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    table = Table("dataset", "net", "accuracy", *(f"{one}, {option}" for one in PROTOCOLS for option in OPTIONS))
+    table = Table(
+        "dataset", "net", "accuracy", *(f"{protocol}, {option}" for protocol in PROTOCOLS for option in OPTIONS)
+    )
     rows = []
     for dataset in options.datasets.split(","):
         graph, classes = load(dataset, options.data)
         for name, shape in NETS.items():
-            found = []
+            values_of_seeds = []
             for seed in range(options.seeds):
                 torch.manual_seed(seed)
                 net = Net(graph.num_features, classes, *shape)
@@ -121,9 +123,9 @@ def main() -> None:
                 result = attree.evaluate(
                     net, graph, methods=methods(), protocols=PROTOCOLS, num_targets=options.targets, seed=seed
                 )
-                keys = [f"explain/{option}/{one}/pc_pearson" for one in PROTOCOLS for option in OPTIONS]
-                found.append([accuracy, *(result.metrics[key] for key in keys)])
-            rows.append(torch.tensor(found).mean(dim=0))
+                keys = [f"explain/{option}/{protocol}/pc_pearson" for protocol in PROTOCOLS for option in OPTIONS]
+                values_of_seeds.append([accuracy, *(result.metrics[key] for key in keys)])
+            rows.append(torch.tensor(values_of_seeds).mean(dim=0))
             row = [dataset, name, *(f"{value:.3f}" for value in rows[-1].tolist())]
             Console(stderr=True).print(*row)
             table.add_row(*row)

@@ -56,15 +56,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/images"), help="where the pictures go")
     parser.add_argument("--only", default="tab,scalars", help="which pictures")
     arguments = parser.parse_args()
-    wanted, logs, out = arguments.only.split(","), arguments.logs, arguments.out
+    picture_names, logs, out = arguments.only.split(","), arguments.logs, arguments.out
     out.mkdir(parents=True, exist_ok=True)
     with chromium() as driver:
-        if "tab" in wanted:
+        if "tab" in picture_names:
             with tensorboard_command(logs / "sweeps" / "small_grid") as address:
                 wait_until_read(address, runs=12)
                 take_tab(driver, address, out / "tab.png")
                 take_tab(driver, address, out / "tab_dark.png", "dark")
-        if "scalars" in wanted:
+        if "scalars" in picture_names:
             with tensorboard_command(logs / "infection") as address:
                 wait_until_read(address)
                 take_custom_scalars(driver, address, out / "tensorboard.png")

@@ -75,13 +75,15 @@ SETTINGS = {
     "Cornell": Setting(2, 64, 60, 0.005),
 }
 NETS: dict[str, Callable[[int, int, Setting], nn.Module]] = {
-    "GAT": lambda features, classes, own: GAT(features, classes, own.hidden, own.layers),
-    "GATv2": lambda features, classes, own: GATv2(features, classes, own.hidden, own.layers),
-    "PyG GAT, residual": lambda features, classes, own: PyGGAT(
-        features, own.hidden, own.layers, classes, residual=True
+    "GAT": lambda features, classes, settings: GAT(features, classes, settings.hidden, settings.layers),
+    "GATv2": lambda features, classes, settings: GATv2(features, classes, settings.hidden, settings.layers),
+    "PyG GAT, residual": lambda features, classes, settings: PyGGAT(
+        features, settings.hidden, settings.layers, classes, residual=True
     ),
-    "TransformerConv": lambda features, classes, own: TransformerNet(features, own.hidden, own.layers, classes),
-    "SuperGAT": lambda features, classes, own: SuperGAT(features, classes, own.hidden, own.layers),
+    "TransformerConv": lambda features, classes, settings: TransformerNet(
+        features, settings.hidden, settings.layers, classes
+    ),
+    "SuperGAT": lambda features, classes, settings: SuperGAT(features, classes, settings.hidden, settings.layers),
 }
 COUNTS = (1, 3, 10)
 COLUMNS = ("weight", "removal", "tau weight", "tau removal", "sets", "truth", "passes")
@@ -113,21 +115,21 @@ def trained(
     dataset: str, net: str, seed: int, root: str, epochs: int | None = None
 ) -> tuple[nn.Module, Data, GroundTruth | None, float]:
     """A trained net, what it runs on, ground truth, and its test accuracy."""
-    own = SETTINGS[dataset]
-    data = make_data(dataset, own.layers, seed, root)
+    settings = SETTINGS[dataset]
+    data = make_data(dataset, settings.layers, seed, root)
     data.prepare_data()
     data.setup()
     seed_everything(seed, verbose=False)  # SuperGAT draws negative edges with Python's and NumPy's generators
-    model = NETS[net](data.num_features, data.num_classes, own)
+    model = NETS[net](data.num_features, data.num_classes, settings)
     if isinstance(data, GraphDataModule):
         model = GraphNet(model)
         train = [data.graphs[position] for position in data.split["train"]]
         test: Data = Batch.from_data_list([data.graphs[position] for position in data.split["test"]])
     else:
         test = data.graph
-    optimizer = torch.optim.Adam(model.parameters(), lr=own.lr)
+    optimizer = torch.optim.Adam(model.parameters(), lr=settings.lr)
     model.train()
-    for _ in range(own.epochs if epochs is None else epochs):
+    for _ in range(settings.epochs if epochs is None else epochs):
         for batch in DataLoader(train, 64, shuffle=True) if isinstance(data, GraphDataModule) else [test]:
             optimizer.zero_grad()
             loss = _loss(model, batch)
@@ -154,9 +156,9 @@ def chosen_targets(model: nn.Module, data: Data, truth: GroundTruth | None, coun
     """What is explained: random nodes, of those with ground truth where there is some; all graphs of a batch."""
     graphs = isinstance(data, Batch)
     subject = Subject.of(model, data.x, data.edge_index, *((data.batch,) if graphs else ()))
-    known = subject.targets() if truth is None else truth.targets
-    order = torch.randperm(known.numel(), generator=torch.Generator().manual_seed(0))[: None if graphs else count]
-    return subject, known[order.sort().values]
+    candidates = subject.targets() if truth is None else truth.targets
+    order = torch.randperm(candidates.numel(), generator=torch.Generator().manual_seed(0))[: None if graphs else count]
+    return subject, candidates[order.sort().values]
 
 
 def measured(
@@ -165,8 +167,8 @@ def measured(
     """The columns of each method for one net."""
     arguments = (data.x, data.edge_index, *((data.batch,) if isinstance(data, Batch) else ()))
     subject, targets = chosen_targets(model, data, truth, count)
-    own = None if truth is None else truth.of_targets(targets)
-    result = attree.evaluate(model, subject, targets, methods, ("weight", "removal"), own, random_draws=1)
+    true_edges = None if truth is None else truth.of_targets(targets)
+    result = attree.evaluate(model, subject, targets, methods, ("weight", "removal"), true_edges, random_draws=1)
     drops = delete_edges(subject, result.pairs, result.pair_scores, (0, *COUNTS))
     with torch.no_grad():
         forward = min(_seconds(lambda: model(*arguments)) for _ in range(5))
@@ -235,11 +237,11 @@ def measure_passes(arguments: argparse.Namespace) -> None:
             return method.attribute(fresh, targets)
 
         methods = own_methods()
-        contestants: dict[str, Callable[[], object]] = {one.label: partial(score, one) for one in methods}
+        contestants: dict[str, Callable[[], object]] = {method.label: partial(score, method) for method in methods}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             race = Race({"forward": forward, **contestants}, 3, time.process_time)
-        passes = {one.label: race.ratio(one.label, "forward").median for one in methods}
+        passes = {method.label: race.ratio(method.label, "forward").median for method in methods}
         rows += [{"dataset": dataset, "net": net, "label": label, "passes": value} for label, value in passes.items()]
         print(f"{dataset}, {net}", flush=True)
     pd.DataFrame(rows).to_csv(_passes_file(Path(arguments.out)), index=False)
@@ -265,10 +267,10 @@ def show(path: Path) -> None:
         columns = [column for column in COLUMNS if column != "passes" and not here[column].isna().all()]
         print("| method | " + " | ".join(columns) + " | passes |\n|---|" + "---:|" * (len(columns) + 1))
         best = here.groupby("label")[columns].mean()
-        for label, own in here.groupby("label", sort=False):
+        for label, of_label in here.groupby("label", sort=False):
             cells = []
             for column in columns:
-                mean, (low, high) = own[column].mean(), interval(own, column)
+                mean, (low, high) = of_label[column].mean(), interval(of_label, column)
                 bold = "**" if mean >= best[column].drop(labels=_exact(best.index, column)).max() - 5e-3 else ""
                 cells.append(f"{bold}{mean:.2f}{bold} ({low:.2f} to {high:.2f})")
             passes = timed[(timed["dataset"] == dataset) & (timed["label"] == label)]["passes"]
@@ -278,13 +280,16 @@ def show(path: Path) -> None:
 
 def interval(rows: pd.DataFrame, column: str, draws: int = 2000, seed: int = 0) -> tuple[float, float]:
     """A 95 % interval of the mean over nets and seeds: nets are drawn with replacement, then seeds of each net."""
-    values = [own[column].dropna().to_numpy() for _, own in rows.groupby("net")]
-    values = [own for own in values if own.size]
+    values = [net_values[column].dropna().to_numpy() for _, net_values in rows.groupby("net")]
+    values = [net_values for net_values in values if net_values.size]
     if not values:
         return float("nan"), float("nan")
     generator = np.random.default_rng(seed)
     # One mean a net and draw, of seeds drawn with replacement; then, for each place, one of the nets.
-    of_net = [own[generator.integers(own.size, size=(draws, len(values), own.size))].mean(axis=2) for own in values]
+    of_net = [
+        net_values[generator.integers(net_values.size, size=(draws, len(values), net_values.size))].mean(axis=2)
+        for net_values in values
+    ]
     nets = generator.integers(len(values), size=(1, draws, len(values)))
     means = np.take_along_axis(np.stack(of_net), nets, axis=0)[0].mean(axis=1)
     low, high = np.percentile(means, [2.5, 97.5])
@@ -303,8 +308,8 @@ def show_verdicts(arguments: argparse.Namespace) -> None:
         subject, targets = chosen_targets(model, data, truth, arguments.targets)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            known = None if truth is None else truth.of_targets(targets)
-            result = attree.evaluate(model, subject, targets, truth=known)
+            candidates = None if truth is None else truth.of_targets(targets)
+            result = attree.evaluate(model, subject, targets, truth=candidates)
         title = f"### {dataset}, {net}: test accuracy {accuracy:.3f}"
         findings = "\n".join(f"- {sentence}" for sentence in result.verdict.sentences)
         print(f"{title}\n\n```text\n{result}\n```\n\n{findings}\n", flush=True)

@@ -27,9 +27,9 @@ class NeighboursOnly(AttributionMethod):
 
     def attribute(self, subject: Subject | Attention, targets: Any = "all") -> Attribution:
         """Score as GAtt does, then set the scores of self-loops to 0."""
-        found = GAtt().attribute(subject, targets)
-        source, destination = found.graph.edge_index[:, found.edges]
-        return replace(found, method=self.name, scores=found.scores * (source != destination))
+        attribution = GAtt().attribute(subject, targets)
+        source, destination = attribution.graph.edge_index[:, attribution.edges]
+        return replace(attribution, method=self.name, scores=attribution.scores * (source != destination))
 
 
 def main() -> Evaluation:

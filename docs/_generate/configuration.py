@@ -82,11 +82,11 @@ def _classes() -> Iterator[str]:
         yield f"## {heading}"
         yield how
         for name, path in CHOICES[key][1].items():
-            one = getattr(import_module(path.rpartition(".")[0]), name)
+            documented = getattr(import_module(path.rpartition(".")[0]), name)
             parser = ArgumentParser(exit_on_error=False)
-            parser.add_class_arguments(one, key, fail_untyped=False)
+            parser.add_class_arguments(documented, key, fail_untyped=False)
             yield f"### {name}"
-            yield _summary(one)
+            yield _summary(documented)
             yield _arguments((action for action in parser._actions if action.dest.startswith(f"{key}.")), f"{key}.")
 
 
@@ -146,8 +146,8 @@ def _first_word(action: argparse.Action) -> str:
     return action.option_strings[0].lstrip("-").partition(".")[0]
 
 
-def _summary(one: type) -> str:
-    return inspect.cleandoc(one.__doc__ or "").partition("\n\nArgs:")[0]
+def _summary(cls: type) -> str:
+    return inspect.cleandoc(cls.__doc__ or "").partition("\n\nArgs:")[0]
 
 
 def _code(text: str) -> str:

@@ -26,9 +26,9 @@ MOST_POINTS = 50
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Put a page in the place of each stored content; mkdocs calls this."""
     for path in sorted(FOLDER.glob("*.json")):
-        kept = files.get_file_from_path(f"gallery/{path.name}")
-        if kept is not None:
-            files.remove(kept)
+        file = files.get_file_from_path(f"gallery/{path.name}")
+        if file is not None:
+            files.remove(file)
         page = page_html(json.loads(path.read_text(encoding="utf-8")))
         files.append(File.generated(config, f"gallery/{path.stem}.html", content=page))
     return files
@@ -36,10 +36,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def keep(name: str, page: Path) -> Path:
     """Take the content out of a page and store it under a name."""
-    found = re.search(r'<script type="application/json" id="attree-data">(.*?)</script>', page.read_text("utf-8"), re.S)
-    if found is None:
+    match = re.search(r'<script type="application/json" id="attree-data">(.*?)</script>', page.read_text("utf-8"), re.S)
+    if match is None:
         raise SystemExit(f"{page} is no page of attree.")
-    content = json.loads(found.group(1))
+    content = json.loads(match.group(1))
     for curve in content["curves"]:
         every = -(-len(curve["points"]) // MOST_POINTS)
         points = curve["points"][::-every][::-1]  # the last one is what the run ended with

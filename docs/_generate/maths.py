@@ -21,10 +21,10 @@ class Formulas(griffe.Extension):
 def with_mathml(text: str) -> str:
     """Replace formulas by MathML."""
     text = re.sub(r"^( *)\.\. math:: (.*(?:\n\1 +\S.*)*)$", _block, text, flags=re.MULTILINE)
-    return re.sub(r":math:`([^`]*)`", lambda found: convert(" ".join(found[1].split())), text)
+    return re.sub(r":math:`([^`]*)`", lambda match: convert(" ".join(match[1].split())), text)
 
 
-def _block(found: re.Match[str]) -> str:
+def _block(match: re.Match[str]) -> str:
     # A blank line inside would end the HTML block.
-    formula = "".join(convert(" ".join(found[2].split()), display="block").splitlines())
-    return f'{found[1]}<div class="formula">{formula}</div>'
+    formula = "".join(convert(" ".join(match[2].split()), display="block").splitlines())
+    return f'{match[1]}<div class="formula">{formula}</div>'

@@ -29,25 +29,25 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for count, cell in enumerate(cells, start=1):
-            with capture_output(display=False) as shown:
+            with capture_output(display=False) as printed:
                 done = shell.run_cell("".join(cell["source"]))
             done.raise_error()
-            cell["execution_count"], cell["outputs"] = count, _outputs(shell, shown.stdout, done.result, count)
+            cell["execution_count"], cell["outputs"] = count, _outputs(shell, printed.stdout, done.result, count)
         os.chdir("/")
     NOTEBOOK.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
 
 
 def _outputs(shell: InteractiveShell, printed: str, result: Any, count: int) -> list[dict[str, Any]]:
     """One cell's outputs as a notebook has them: what it printed, and what its last line is."""
-    kept: list[dict[str, Any]] = []
+    outputs: list[dict[str, Any]] = []
     if printed and result is None:
-        kept.append({"output_type": "stream", "name": "stdout", "text": printed.splitlines(keepends=True)})
+        outputs.append({"output_type": "stream", "name": "stdout", "text": printed.splitlines(keepends=True)})
     if result is not None:
-        shown, _ = shell.display_formatter.format(result, include=["text/plain", "text/html", "image/png"])
-        data = {"text/plain": WIDGET} if "Widget" in type(result).__name__ else shown
+        formats, _ = shell.display_formatter.format(result, include=["text/plain", "text/html", "image/png"])
+        data = {"text/plain": WIDGET} if "Widget" in type(result).__name__ else formats
         lines = {name: text if name == "image/png" else text.splitlines(keepends=True) for name, text in data.items()}
-        kept.append({"output_type": "execute_result", "execution_count": count, "metadata": {}, "data": lines})
-    return kept
+        outputs.append({"output_type": "execute_result", "execution_count": count, "metadata": {}, "data": lines})
+    return outputs
 
 
 if __name__ == "__main__":

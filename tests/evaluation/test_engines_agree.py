@@ -16,7 +16,7 @@ import attree
 from attree.evaluation import Evaluation
 from attree.faithfulness import CopiesReducer, ExactReducer, Reducer, WholeReducer
 from attree.models import GAT, GATv2, SuperGAT
-from attree.tensors.limits import REDUCTION_MEMORY
+from attree.tensors.memory import REDUCTION_MEMORY
 from helpers.graphs import randomize
 
 

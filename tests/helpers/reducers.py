@@ -12,7 +12,7 @@ from attree.faithfulness.copies import CopiesPass
 from attree.faithfulness.exact.reducer import ExactPass
 from attree.faithfulness.whole import WholePass
 from attree.subject import Head, Subject
-from attree.tensors.limits import REDUCTION_MEMORY
+from attree.tensors.memory import REDUCTION_MEMORY
 
 
 def subject_of(

@@ -28,7 +28,7 @@ from attree.attention.wiring import Wiring
 from attree.errors import expect_memory
 from attree.subject.roots import Roots
 from attree.tensors.arrays import expand
-from attree.tensors.limits import WALK_MEMORY, chunk_bounds
+from attree.tensors.memory import WALK_MEMORY, chunk_bounds
 from attree.tensors.precision import exact_dtype
 
 BYTES_PER_SCORE = 32

@@ -28,7 +28,7 @@ from attree.subject import Subject
 from attree.subject.global_trace import GlobalTrace
 from attree.subject.roots import Roots, Targets
 from attree.tensors.arrays import expand, find, pointers
-from attree.tensors.limits import WALK_MEMORY, chunk_bounds
+from attree.tensors.memory import WALK_MEMORY, chunk_bounds
 
 CPU_BLOCK = 2**15
 """Scores per block on the CPU: small enough for the cache, and for operations that start no threads."""

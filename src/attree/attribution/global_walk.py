@@ -24,7 +24,7 @@ from attree.errors import expect_memory
 from attree.subject.global_trace import GlobalTrace
 from attree.subject.roots import Roots
 from attree.tensors.arrays import expand, group
-from attree.tensors.limits import chunk_bounds
+from attree.tensors.memory import chunk_bounds
 
 
 @dataclass(frozen=True)

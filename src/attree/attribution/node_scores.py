@@ -26,7 +26,7 @@ from attree.subject import Subject
 from attree.subject.global_trace import GlobalTrace
 from attree.subject.roots import Targets
 from attree.tensors.arrays import pointers
-from attree.tensors.limits import WALK_MEMORY
+from attree.tensors.memory import WALK_MEMORY
 
 
 @dataclass(frozen=True)

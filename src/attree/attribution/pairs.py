@@ -14,7 +14,7 @@ from attree.attribution.result import Attribution
 from attree.errors import expect
 from attree.subject.roots import Level, Roots
 from attree.tensors.arrays import expand, pointers, row_of
-from attree.tensors.limits import KEPT_WALK_MEMORY
+from attree.tensors.memory import KEPT_WALK_MEMORY
 
 
 @dataclass(frozen=True)

@@ -133,11 +133,11 @@ class CallState:
         if in_fit and self.has_ended and not trainer.validating:
             log_after_training(trainer, {name: value for name, value in values.items() if name not in logged})
             return
-        shown = shown_in_bar(values) if in_fit else None
+        name_in_bar = shown_in_bar(values) if in_fit else None
         for name, value in values.items():
             # All processes have the same metrics, but each has taken its own time.
             is_per_process = name.endswith(SECONDS.removeprefix(PREFIX)) and trainer.world_size > 1
-            pl_module.log(name, value, prog_bar=name == shown, batch_size=1, sync_dist=is_per_process)
+            pl_module.log(name, value, prog_bar=name == name_in_bar, batch_size=1, sync_dist=is_per_process)
 
     def is_shown(self, trainer: Trainer) -> bool:
         """Whether this process has a logger that accepts pictures."""

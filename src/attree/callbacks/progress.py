@@ -71,10 +71,12 @@ class EpochProgress(ProgressBar):
             self._progress.update(self._batches, completed=batch_idx + 1)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        shown = trainer.progress_bar_metrics  # reduces over processes, so all must read it
+        bar_metrics = trainer.progress_bar_metrics  # reduces over processes, so all must read it
         if self._progress is None or self._epochs is None:
             return
-        metrics = "  ".join(f"{_label(name)} {value:.3f}" for name, value in shown.items() if isinstance(value, float))
+        metrics = "  ".join(
+            f"{_label(name)} {value:.3f}" for name, value in bar_metrics.items() if isinstance(value, float)
+        )
         self._progress.update(self._epochs, completed=trainer.current_epoch + 1, metrics=metrics)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

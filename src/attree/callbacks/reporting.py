@@ -214,8 +214,10 @@ class FinalReport:
         facts |= {name: f"{value:.4f}" for name, value in self.metrics.items() if name.startswith("val/")}
         if self.evaluation.num_true_targets is not None:
             facts["table"] = truth_note(self.evaluation.num_true_targets)
-        shown, every = self.evaluation.targets.numel(), self.evaluator.targets.numel()
-        return facts if shown == every else facts | {"shown": f"{shown} of {every} targets, those of the first process"}
+        num_explained, num_targets = self.evaluation.targets.numel(), self.evaluator.targets.numel()
+        if num_explained == num_targets:
+            return facts
+        return facts | {"shown": f"{num_explained} of {num_targets} targets, those of the first process"}
 
     def show(
         self, trainer: Trainer, pl_module: LightningModule, writer: TensorBoardWriter | None, table: TableKind | None

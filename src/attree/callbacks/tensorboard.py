@@ -282,9 +282,9 @@ class TensorBoardWriter:
 
         TensorBoard takes the metrics' values from the curves of the same name.
         """
-        shown = accuracy_names(metrics)
-        shown += [name for name in metrics if name.endswith((f"/{WITHIN}", f"/{FAITHFULNESS}", f"/{TRUTH}"))]
-        experiment, begun, ended = hparams(hyperparameters(pl_module, trainer), dict.fromkeys(shown, 0.0))
+        names = accuracy_names(metrics)
+        names += [name for name in metrics if name.endswith((f"/{WITHIN}", f"/{FAITHFULNESS}", f"/{TRUTH}"))]
+        experiment, begun, ended = hparams(hyperparameters(pl_module, trainer), dict.fromkeys(names, 0.0))
         _put_first(experiment, TICKED)
         for summary in (experiment, begun, ended):
             add_summary(self.writer, summary)

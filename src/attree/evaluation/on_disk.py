@@ -55,7 +55,7 @@ from attree.subject.facts import model_structure
 from attree.subject.model_call import NotLocalError, check_local
 from attree.subject.roots import Targets, as_targets
 from attree.tensors.arrays import pointers
-from attree.tensors.limits import chunk_bounds
+from attree.tensors.memory import chunk_bounds
 
 PROBES = 4
 """Number of targets of the experiment; as many others are beside them."""

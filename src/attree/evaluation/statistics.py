@@ -159,9 +159,9 @@ class PooledStatistics:
 
     def _deviations_of(self, name: str, values: Tensor, pairs: Pairs) -> TargetDeviations:
         """Return the deviations of a column from the means of targets; those of a fixed column are kept."""
-        kept = self._deviations.get(name)
-        if kept is not None and kept[0] is pairs:
-            return kept[1]
+        cached = self._deviations.get(name)
+        if cached is not None and cached[0] is pairs:
+            return cached[1]
         deviations = TargetDeviations(values, pairs.owner, pairs.targets.numel())
         if name in self._fixed:
             self._deviations[name] = pairs, deviations

@@ -130,17 +130,17 @@ def _write(opened: OpenCall, share: Shard, options: RayOptions | None, figures: 
     if has_summary:
         summary = summary or evaluate_targets(opened.run, sample, opened.call.seed)
         if sample is not explained and explained.predicts_all:
-            summary.shown = evaluate_targets(opened.run, _most_instructive(explained), opened.call.seed)
+            summary.of_page = evaluate_targets(opened.run, _most_instructive(explained), opened.call.seed)
         summary.write(opened.out, figures)
         summary.show(console, show)
         if sample is not explained:
-            shown = "them"
-            if summary.shown is not summary:
-                number = summary.shown.explained.ids.numel()
-                shown = f"the {number} most instructive (right, with true edges, small, confident)"
+            page_targets = "them"
+            if summary.of_page is not summary:
+                number = summary.of_page.explained.ids.numel()
+                page_targets = f"the {number} most instructive (right, with true edges, small, confident)"
             console.print(
                 f"Metrics are of {sample.ids.numel()} of the {explained.ids.numel():,} targets, drawn at random; the "
-                f"page shows {shown}; the scores are of all."
+                f"page shows {page_targets}; the scores are of all."
             )
     _print_files(console, opened, written, share, has_summary)
     if has_summary:

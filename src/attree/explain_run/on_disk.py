@@ -24,7 +24,7 @@ from attree.source.explained_model import known_head
 from attree.source.source import choose_targets
 from attree.source.target_labels import predicted_classes
 from attree.subject import Subject
-from attree.tensors.limits import chunk_bounds
+from attree.tensors.memory import chunk_bounds
 
 CHECKED_TARGETS = 1_000
 """With no more targets than this, every neighbourhood is counted before anything starts."""

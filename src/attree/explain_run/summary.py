@@ -145,7 +145,7 @@ class CallSummary:
         evaluator: The evaluator of the targets.
 
     Attributes:
-        shown: The summary whose targets are drawn, printed and shown on the page. It is this summary, or one of more
+        of_page: The summary whose targets are drawn, printed and shown on the page. It is this summary, or one of more
             instructive targets.
     """
 
@@ -156,7 +156,7 @@ class CallSummary:
         self.explained = explained
         self.evaluation = evaluation
         self.evaluator = evaluator
-        self.shown = self
+        self.of_page = self
 
     @property
     def instructive(self) -> list[int]:
@@ -171,8 +171,8 @@ class CallSummary:
         if (nodes := self.node_rows()) is not None:
             with replacing(out / NODE_ROWS) as path:
                 pq.write_table(nodes, path)
-        shown = self.shown
-        drawn = draw_targets(shown.explained, shown.evaluator, shown.instructive[:figures])
+        of_page = self.of_page
+        drawn = draw_targets(of_page.explained, of_page.evaluator, of_page.instructive[:figures])
         if figures > 0:
             drawn |= draw_together(self.evaluator, self.evaluation)
         for name, figure in drawn.items():
@@ -200,14 +200,14 @@ class CallSummary:
         """Print the metrics, and the strongest edges of the most instructive targets."""
         if self.evaluation.metrics:
             print_results(console, self.evaluation, self.evaluation.metrics, self.evaluation.intervals)
-        shown = self.shown
-        explained, positions = shown.explained, shown.instructive[:count]
-        tables = top_edges_table(shown.evaluation, positions)
+        of_page = self.of_page
+        explained, positions = of_page.explained, of_page.instructive[:count]
+        tables = top_edges_table(of_page.evaluation, positions)
         for position, table in zip(positions, tables, strict=True):
             print_whole(console, table)
-            target = int(shown.evaluation.targets[position])
-            console.print(Text(explain_evaluated(shown.evaluation, target).sentence), soft_wrap=True)
-            console.print(strongest_paths_text(shown.evaluation, position, explained.first_nodes), soft_wrap=True)
+            target = int(of_page.evaluation.targets[position])
+            console.print(Text(explain_evaluated(of_page.evaluation, target).sentence), soft_wrap=True)
+            console.print(strongest_paths_text(of_page.evaluation, position, explained.first_nodes), soft_wrap=True)
 
     def page(self, is_live: bool = False) -> dict[str, Any]:
         """Return the content of the page.
@@ -215,8 +215,8 @@ class CallSummary:
         Args:
             is_live: Whether the page can query the model.
         """
-        shown = self.shown
-        subject, evaluation = shown.explained.subject, shown.evaluation
+        of_page = self.of_page
+        subject, evaluation = of_page.explained.subject, of_page.evaluation
         recorded = Reducer(subject).record()
         reductions = {
             name: recorded.reduce(evaluation.pairs, resolve_protocol(name, subject.model), with_probability=True)
@@ -228,7 +228,7 @@ class CallSummary:
         facts |= {name: f"{value:.4f}" for name, value in metrics.items() if name == "val/acc"}
         if self.evaluation.num_true_targets is not None:
             facts["table"] = f"{truth_note(self.evaluation.num_true_targets)}; the curves are of all that the run has"
-        if shown is not self:
+        if of_page is not self:
             facts["shown"] = "the most instructive targets; the metrics are of a random sample"
         return page_content(
             replace(evaluation, reductions=reductions),

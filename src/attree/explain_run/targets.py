@@ -28,7 +28,7 @@ from attree.source import Reading, Source, TargetLabels, choose_targets, find_su
 from attree.source.target_labels import predicted_classes
 from attree.subject import Head, Subject
 from attree.subject.head import labels_of
-from attree.tensors.limits import chunk_bounds
+from attree.tensors.memory import chunk_bounds
 
 FORMS = "ids and ranges (2,44,100-110), random:20, errors, errors:20, truth, truth:20 or all"
 """Forms of the `--targets` argument, for messages."""

@@ -234,32 +234,32 @@ class TargetExplanation:
 
     def _lines(self) -> list[str]:
         """Return a table of the strongest edges, one line per edge, and the strongest paths."""
-        shown = self.edges[:SHOWN_EDGES]
-        width = max((len(edge.name) for edge in shown), default=0)
+        top_edges = self.edges[:SHOWN_EDGES]
+        width = max((len(edge.name) for edge in top_edges), default=0)
         label = self.evaluation.labels.get(self.method, self.method)
-        lines = [f"{'edge':<{width}}  {label:>12}  {'effect':>10}"] if shown else []
-        for edge in shown:
+        lines = [f"{'edge':<{width}}  {label:>12}  {'effect':>10}"] if top_edges else []
+        for edge in top_edges:
             mark = " *" if edge.changes else ""
             line = f"{edge.name:<{width}}  {edge.score:>12.3g}  {edge.effect:>+10.3g}  {edge.side}{mark}"
             lines.append(line.rstrip())
-        hidden = len(self.positions) - len(shown)
+        hidden = len(self.positions) - len(top_edges)
         if hidden > 0:
             lines.append(f"and {hidden:,} more")
-        if any(edge.changes for edge in shown):
+        if any(edge.changes for edge in top_edges):
             lines.append("*: the predicted class changes")
         attention = self.evaluation.attention
         attends = attention is None or attention.has_attention
-        paths = [str(path) for path in self.paths()] if shown and attends else []
+        paths = [str(path) for path in self.paths()] if top_edges and attends else []
         lines = [*lines, f"strongest paths: {'; '.join(paths)}"] if paths else lines
         return [*lines, *self._node_lines()] if follows_all_nodes(self.subject) else lines
 
     def _node_lines(self) -> list[str]:
         """Return the first nodes, the strongest pairs beyond the edges, and attention by hop distance."""
-        shown = self.nodes[:SHOWN_NODES]
-        width = max((len(node.name) for node in shown), default=4)
+        top_nodes = self.nodes[:SHOWN_NODES]
+        width = max((len(node.name) for node in top_nodes), default=4)
         label = self.evaluation.labels.get(self.method, self.method)
-        lines = [f"{'node':<{width}}  {label:>12}  {'effect':>10}"] if shown else []
-        lines += [f"{node.name:<{width}}  {node.score:>12.3g}  {node.effect:>+10.3g}" for node in shown]
+        lines = [f"{'node':<{width}}  {label:>12}  {'effect':>10}"] if top_nodes else []
+        lines += [f"{node.name:<{width}}  {node.score:>12.3g}  {node.effect:>+10.3g}" for node in top_nodes]
         pairs = self.global_pairs(SHOWN_PAIRS)
         if pairs is None:
             return lines

@@ -27,7 +27,7 @@ from attree.subject import Part, Subject
 from attree.subject.arguments import Kind
 from attree.subject.model_call import NotLocalError, check_local, target_outputs
 from attree.tensors.arrays import Rows, expand
-from attree.tensors.limits import REDUCTION_MEMORY, chunk_bounds
+from attree.tensors.memory import REDUCTION_MEMORY, chunk_bounds
 from attree.tensors.precision import exact_dtype, resolution
 
 READS_PADDING = (

@@ -28,7 +28,7 @@ from attree.subject import Head, Subject
 from attree.subject.facts import facts_of
 from attree.subject.model_call import NotLocalError, NotRowwiseError
 from attree.tensors.arrays import Rows, are_pointers
-from attree.tensors.limits import REDUCTION_MEMORY
+from attree.tensors.memory import REDUCTION_MEMORY
 
 T = TypeVar("T")
 

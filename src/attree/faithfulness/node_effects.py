@@ -35,7 +35,7 @@ from attree.subject.global_trace import GlobalTrace
 from attree.subject.model_call import NotLocalError, check_local, target_outputs
 from attree.subject.roots import Targets
 from attree.tensors.arrays import Rows, expand, group, pointers
-from attree.tensors.limits import REDUCTION_MEMORY, chunk_bounds
+from attree.tensors.memory import REDUCTION_MEMORY, chunk_bounds
 from attree.tensors.precision import exact_dtype, resolution
 
 NO_KEY = -2

@@ -23,7 +23,7 @@ from attree.subject import Subject
 from attree.subject.diagnose import follows_all_nodes, why_beyond
 from attree.subject.roots import Targets
 from attree.tensors.arrays import Rows, expand, pointers, row_of
-from attree.tensors.limits import REDUCTION_MEMORY, chunk_bounds
+from attree.tensors.memory import REDUCTION_MEMORY, chunk_bounds
 
 MOST_EDGES = 5_000
 """In a graph with more edges than this, edges beyond the tree are not measured if each needs a pass of its own."""

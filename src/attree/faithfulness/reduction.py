@@ -21,7 +21,7 @@ from attree.errors import expect_memory
 from attree.faithfulness.protocol import ReductionProtocol
 from attree.subject import Head, Subject
 from attree.tensors.arrays import Rows, take_rows
-from attree.tensors.limits import REDUCTION_MEMORY
+from attree.tensors.memory import REDUCTION_MEMORY
 from attree.tensors.precision import resolution, round_to
 
 Progress = Callable[[int, int], None]

@@ -30,7 +30,7 @@ from attree.faithfulness.wide_floats import ExactRun, WideFloats, WideSubject, w
 from attree.subject import ModelCall, Subject
 from attree.subject.arguments import Kind
 from attree.tensors.arrays import Rows, group
-from attree.tensors.limits import REDUCTION_MEMORY
+from attree.tensors.memory import REDUCTION_MEMORY
 from attree.tensors.precision import difference, exact_dtype, resolution
 
 TARGETS = 4

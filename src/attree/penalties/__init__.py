@@ -3,6 +3,8 @@
 Each penalty takes the attention of a training step, with gradients, and returns one number.
 """
 
+from attree.penalties.distribution import GSAT, Entropy, HeadAgreement, Sparsity, UniformDistance
+from attree.penalties.gatt_scores import EffectConsistency, TrueEdges
 from attree.penalties.penalty import AttentionPenalty, PenalizedStep
 from attree.penalties.regularizer import (
     PENALTIES,
@@ -11,8 +13,6 @@ from attree.penalties.regularizer import (
     WatchedPass,
     make_penalties,
 )
-from attree.penalties.rows import GSAT, Entropy, HeadAgreement, Sparsity, UniformDistance
-from attree.penalties.targets import EffectConsistency, TrueEdges
 
 __all__ = [
     "GSAT",

@@ -22,9 +22,9 @@ from attree.attention.layer_records import Alter, LayerRecords, record_layers
 from attree.attention.stand_ins import run_eagerly
 from attree.data.ground_truth import GroundTruth
 from attree.errors import ArgumentError, UnsupportedModelError, did_you_mean, expect, expect_name
+from attree.penalties.distribution import GSAT, Entropy, HeadAgreement, Sparsity, UniformDistance
+from attree.penalties.gatt_scores import EffectConsistency, TrueEdges
 from attree.penalties.penalty import AttentionPenalty, PenalizedStep, check_number
-from attree.penalties.rows import GSAT, Entropy, HeadAgreement, Sparsity, UniformDistance
-from attree.penalties.targets import EffectConsistency, TrueEdges
 
 PENALTIES: dict[str, type[AttentionPenalty]] = {
     penalty.name: penalty

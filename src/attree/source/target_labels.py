@@ -85,16 +85,16 @@ class TargetLabels:
         """Return the labels and names of some targets, in the given order."""
         where = targets.cpu()
 
-        def chosen(values: Tensor | None) -> Tensor | None:
+        def of_targets(values: Tensor | None) -> Tensor | None:
             return None if values is None else values[where]
 
         return replace(
             self,
-            labels=chosen(self.labels),
-            ids=chosen(self.ids),
-            first_nodes=chosen(self.first_nodes),
-            roots=chosen(self.roots),
-            measured=chosen(self.measured),
+            labels=of_targets(self.labels),
+            ids=of_targets(self.ids),
+            first_nodes=of_targets(self.first_nodes),
+            roots=of_targets(self.roots),
+            measured=of_targets(self.measured),
         )
 
     def id_of(self, target: int) -> int:

@@ -18,7 +18,7 @@ from attree.io.terminal import progress_bar
 from attree.subject import Subject
 from attree.subject.roots import Roots
 from attree.tensors.arrays import find
-from attree.tensors.limits import WALK_MEMORY, chunk_bounds
+from attree.tensors.memory import WALK_MEMORY, chunk_bounds
 from attree.tensors.precision import exact_dtype
 
 BYTES_PER_ENTRY = 128

@@ -34,7 +34,7 @@ from attree.faithfulness.exact.lazy_rows import weighted_sums
 from attree.faithfulness.exact.reduction_plan import ReductionPlan
 from attree.faithfulness.protocol import ReductionProtocol
 from attree.tensors.arrays import take_rows
-from attree.tensors.limits import chunk_bounds
+from attree.tensors.memory import chunk_bounds
 
 CHUNK_BYTES = 64 * 2**20
 """Maximum bytes of entries that are computed at a time; larger chunks are no faster."""

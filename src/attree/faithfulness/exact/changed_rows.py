@@ -20,7 +20,7 @@ from attree.faithfulness.exact.layer_graph import LayerGraph, LayerShape
 from attree.faithfulness.exact.stages import Stages
 from attree.subject.roots import OutputLevel
 from attree.tensors.arrays import Rows, expand, find, group, pointers, take_rows
-from attree.tensors.limits import chunk_bounds
+from attree.tensors.memory import chunk_bounds
 
 
 @dataclass(frozen=True)

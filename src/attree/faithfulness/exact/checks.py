@@ -164,7 +164,12 @@ class RowCheck:
         """Run a layer without attention; while stages are found, its arguments have stages of their own."""
         layers, call = self.recording.layers, self._calls + 1
         layer = layers[call - 1] if call <= len(layers) else None
-        if self._mode is None or not isinstance(layer, MessageTrace) or layer.conv is not conv or layer.given is None:
+        if (
+            self._mode is None
+            or not isinstance(layer, MessageTrace)
+            or layer.conv is not conv
+            or layer.forward_arguments is None
+        ):
             return forward(*args, **kwargs)
         args, kwargs = self._mode.enter(call, (args, kwargs))
         output = forward(*args, **kwargs)
@@ -268,7 +273,7 @@ class Checker:
         facts[key], facts[RUNS_ON_ROWS] = stages, True
         for layer, rooted in zip(recording.layers, stages.rooted, strict=True):
             if isinstance(layer, MessageTrace) and not rooted:
-                layer.given = None
+                layer.forward_arguments = None
         return recording, stages
 
     def _record(self, model: RowModel, check: bool) -> tuple[Recording, Traces]:

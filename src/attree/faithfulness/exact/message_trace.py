@@ -32,7 +32,7 @@ from attree.faithfulness.exact.lazy_rows import LazyRows, Store, rows_of
 from attree.faithfulness.exact.lazy_sums import LazySums, SumMatrix, Sums
 from attree.subject.model_call import NotRowwiseError
 from attree.tensors.arrays import expand, row_of, take_rows
-from attree.tensors.limits import chunk_bounds
+from attree.tensors.memory import chunk_bounds
 from attree.tensors.precision import same
 
 CHUNK_BYTES = 64 * 2**20
@@ -103,7 +103,7 @@ class MessageTrace:
         in_model: Returns the context in which the layer's own code runs.
 
     Attributes:
-        given: The recorded arguments of the layer's `forward`; None if they are not known.
+        forward_arguments: The recorded arguments of the layer's `forward`; None if they are not known.
     """
 
     by_edge = True
@@ -120,7 +120,7 @@ class MessageTrace:
     ) -> None:
         self.conv = conv
         self._store = store
-        self.given: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+        self.forward_arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
         self._in_model = in_model
         self.graph = graph
         self.others = arguments.others
@@ -165,18 +165,18 @@ class MessageTrace:
         """The node types of the two sides; None for a graph of one type."""
         return None if self.graph.blocks is None else self.graph.blocks.inputs
 
-    def kept(self, given: Any) -> Any:
+    def in_lazy_rows(self, arguments: Any) -> Any:
         """Return the arguments of the layer's `forward`, with node features as lazy rows that nobody changes."""
         copies, self._copies = self._copies, {}
 
-        def keep(tensor: Tensor) -> Tensor:
+        def as_lazy(tensor: Tensor) -> Tensor:
             if isinstance(tensor, LazyRows) or not (tensor.is_floating_point() and self._is_of_nodes(tensor)):
                 return tensor
             copy = copies.get(id(tensor))
             copy = tensor.clone() if copy is None else copy
             return LazyRows(copy, None, tensor.dtype, self._store, ("given", id(copy)))
 
-        return torch.utils._pytree.tree_map_only(Tensor, keep, given)
+        return torch.utils._pytree.tree_map_only(Tensor, as_lazy, arguments)
 
     def _is_of_nodes(self, tensor: Tensor) -> bool:
         return tensor.dim() > 0 and tensor.shape[0] == self.graph.num_nodes

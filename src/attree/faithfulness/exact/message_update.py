@@ -19,7 +19,7 @@ from attree.faithfulness.exact.lazy_sums import Copies, Entries, LazySums, Sums
 from attree.faithfulness.exact.message_trace import Features, MessageTrace
 from attree.faithfulness.protocol import ReductionProtocol
 from attree.tensors.arrays import take_rows
-from attree.tensors.limits import REDUCTION_MEMORY, chunk_bounds
+from attree.tensors.memory import REDUCTION_MEMORY, chunk_bounds
 
 
 class MessageUpdate:

@@ -140,7 +140,7 @@ class RowModel:
 
     Attributes:
         convs: All message-passing layers of the model.
-        given: The arguments of the last call of each layer without attention.
+        forward_arguments: The arguments of the last call of each layer without attention.
         context: The context to run the model in; None for none.
     """
 
@@ -164,7 +164,7 @@ class RowModel:
         # The own code of a layer without attention may make float32 tensors.
         has_messages = any("propagate" in vars(conv) for conv in self.convs)
         self.context = WideFloats() if has_messages and dtype == torch.float64 else None
-        self.given: dict[MessagePassing, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+        self.forward_arguments: dict[MessagePassing, tuple[tuple[Any, ...], dict[str, Any]]] = {}
         self._handler: Handler | None = None
         self._around: Around | None = None
 
@@ -176,7 +176,7 @@ class RowModel:
     @torch.no_grad()
     def __call__(self, call: ModelCall, handler: Handler, around: Around | None = None) -> Any:
         """Run a call of the model with `handler` in place of each convolution or `propagate`."""
-        self._handler, self._around, self.given = handler, around, {}
+        self._handler, self._around, self.forward_arguments = handler, around, {}
         with run_eagerly(), self.context or nullcontext():
             return call.on_model(self.model).run()
 
@@ -184,7 +184,7 @@ class RowModel:
         return self.everywhere.hook(name, output)
 
     def _forward(self, conv: MessagePassing, *args: Any, **kwargs: Any) -> Any:
-        self.given[conv] = args, kwargs
+        self.forward_arguments[conv] = args, kwargs
         forward = partial(type(conv).forward, conv)
         return forward(*args, **kwargs) if self._around is None else self._around(conv, forward, args, kwargs)
 
@@ -318,7 +318,7 @@ class Recorder:
         def propagate(conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
             """Return the aggregated messages of a layer without attention, and record them."""
             arguments = MessageArguments.read(conv, args, kwargs, self._graph.types is not None)
-            of_layer = model.given.get(conv, ((), {}))
+            of_layer = model.forward_arguments.get(conv, ((), {}))
             layer = trace_messages(
                 conv,
                 arguments,
@@ -360,7 +360,7 @@ class Recorder:
             is_unchanged = versions == [tensor._version for tensor in tensors]
             layer = layers[first] if len(layers) == first + 1 else None
             if isinstance(layer, MessageTrace) and layer.conv is conv and is_unchanged and self._graph.types is None:
-                layer.given = layer.kept((args, kwargs))
+                layer.forward_arguments = layer.in_lazy_rows((args, kwargs))
             return output
 
         def whole(kind: Kind, value: Any) -> Any:

@@ -35,7 +35,7 @@ from attree.faithfulness.reduction import Progress, ReductionEngine, ReductionPa
 from attree.faithfulness.wide_floats import ExactRun, WideSubject
 from attree.subject import Part, Subject
 from attree.tensors.arrays import take_rows
-from attree.tensors.limits import REDUCTION_MEMORY
+from attree.tensors.memory import REDUCTION_MEMORY
 from attree.tensors.precision import same
 
 
@@ -271,4 +271,4 @@ def _at_rows(args: Any, kwargs: Any, layer: MessageTrace, root: RootRows, node: 
             moved[id(value)] = rows
         return moved[id(value)]
 
-    return torch.utils._pytree.tree_map(move, (args, kwargs), layer.given)
+    return torch.utils._pytree.tree_map(move, (args, kwargs), layer.forward_arguments)

@@ -33,7 +33,7 @@ from attree.faithfulness.exact.layer_graph import LayerGraph, LayerShape
 from attree.faithfulness.exact.stages import Stages
 from attree.subject.roots import OutputLevel
 from attree.tensors.arrays import expand, pointers, row_of, take_rows
-from attree.tensors.limits import chunk_bounds
+from attree.tensors.memory import chunk_bounds
 
 CHUNK_BYTES = 64 * 2**20
 """Maximum bytes for planning one chunk; memory that is reused stays mapped."""

@@ -267,10 +267,10 @@ def tried_pairs(subject: Subject, targets: int = TARGETS) -> Pairs:
     return replace(tried, ptr=ptr, edges=edges[order], flow=flow[order])
 
 
-def _leaving(graph: Graph, listed: Tensor, is_given: Tensor) -> Tensor:
-    """Return a few edges of the data that start where listed edges end, and are not listed themselves."""
-    starts = torch.isin(graph.source, graph.destination[listed]) & is_given & (graph.source != graph.destination)
-    starts[listed] = False
+def _leaving(graph: Graph, tried_edges: Tensor, is_given: Tensor) -> Tensor:
+    """Return a few edges of the data that start where tried edges end, and are not tried themselves."""
+    starts = torch.isin(graph.source, graph.destination[tried_edges]) & is_given & (graph.source != graph.destination)
+    starts[tried_edges] = False
     edges = starts.nonzero().view(-1)
     return edges[:: edges.numel() // LEAVING + 1]
 

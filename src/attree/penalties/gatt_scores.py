@@ -24,8 +24,8 @@ from attree.errors import (
 )
 from attree.faithfulness.effects import Reducer
 from attree.faithfulness.protocol import protocol_names, resolve_protocol
+from attree.penalties.distribution import TINY
 from attree.penalties.penalty import AttentionPenalty, PenalizedStep
-from attree.penalties.rows import TINY
 from attree.subject import Subject
 from attree.tensors.precision import exact_dtype
 
