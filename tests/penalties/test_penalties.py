@@ -313,7 +313,7 @@ def test_a_copy_leaves_the_engine_behind(plain: tuple[NodeClassifier, Any]) -> N
         (Entropy, {"strength": -1}, "`strength` to be a number >= 0, but got -1"),
         (Entropy, {"flatter": 1}, "`flatter` to be True or False"),
         (TrueEdges, {"share": 0}, r"`share` to be a number in \(0, 1\]"),
-        (EffectConsistency, {"protocol": "cut"}, "`protocol` to be names among coefficient"),
+        (EffectConsistency, {"protocol": "cut"}, "`protocol` to be one of coefficient"),
         (EffectConsistency, {"targets": 0}, "`targets` to be an integer >= 1"),
         (GSAT, {"keep": 1}, r"`keep` to be a number in \(0, 1\)"),
     ],

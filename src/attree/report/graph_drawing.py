@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import networkx as nx
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -23,8 +22,9 @@ from numpy.typing import NDArray
 
 from attree.attribution import ComputationTree
 from attree.errors import expect
+from attree.report.layout import centred, place, pushed_apart
 from attree.report.style import BLUE, INK, MUTED, ORANGE, SCORE_COLORS, SMALL_SIZE, count, new_figure, plain_axes
-from attree.tensors.arrays import Floats
+from attree.tensors.arrays import Floats, Ints
 
 MARGIN = 2.8
 """Space around the outermost nodes, in node radii, for self-loops and the larger target."""
@@ -53,12 +53,12 @@ class Sketch:
         return max(float(width), 1.0), max(float(height), 0.35)
 
 
-def sketch(sources: NDArray[np.int64], destinations: NDArray[np.int64], num_nodes: int) -> Sketch:
+def sketch(sources: Ints, destinations: Ints, num_nodes: int) -> Sketch:
     """Lay out a small graph for a picture, so that drawn distances follow distances in the graph.
 
-    Nodes have ids 0 to n - 1, and the graph need not be connected. This is Kamada and Kawai's layout from a fixed
-    start, so the same graph always looks the same. Two edges in opposite directions bend apart. A self-loop points to
-    the widest gap between the other edges of its node.
+    Nodes have ids 0 to n - 1, and the graph need not be connected. They stand as on a page, see `attree.report.layout`,
+    so the same graph always looks the same. Two edges in opposite directions bend apart. A self-loop points to the
+    widest gap between the other edges of its node.
     """
     radius = float(np.clip(0.4 / np.sqrt(num_nodes), 0.022, 0.1))
     positions = _layout(sources, destinations, num_nodes, radius)
@@ -74,42 +74,12 @@ def sketch(sources: NDArray[np.int64], destinations: NDArray[np.int64], num_node
     return Sketch(positions, radius, curves)
 
 
-def _layout(sources: NDArray[np.int64], destinations: NDArray[np.int64], num_nodes: int, radius: float) -> Floats:
-    """Return centred positions in [-1, 1] x [-1, 1], with the longer side horizontal."""
+def _layout(sources: Ints, destinations: Ints, num_nodes: int, radius: float) -> Floats:
+    """Return centred positions in [-1, 1] x [-1, 1], with the longer side horizontal and no nodes that overlap."""
     if num_nodes == 1:
         return np.zeros((1, 2))
-    skeleton = nx.empty_graph(num_nodes)
-    skeleton.add_edges_from(zip(sources.tolist(), destinations.tolist(), strict=True))
-    placed = nx.kamada_kawai_layout(skeleton, dist=_distances(skeleton))
-    positions = _centred(np.array([placed[node] for node in range(num_nodes)], dtype=np.float64))
-    positions = _pushed_apart(positions / np.abs(positions).max(), least=3.2 * radius)
-    axes = np.linalg.svd(positions - positions.mean(axis=0), full_matrices=False)[2]
-    positions = _centred(positions @ axes.T)
+    positions = centred(pushed_apart(place(sources, destinations, num_nodes), least=3.2 * radius))
     return positions / np.abs(positions).max()
-
-
-def _distances(skeleton: nx.Graph) -> dict[int, dict[int, float]]:
-    """Return the distance between any two nodes; between components, the longest distance plus two."""
-    steps = dict(nx.all_pairs_shortest_path_length(skeleton))
-    apart = max(max(reached.values()) for reached in steps.values()) + 2.0
-    return {node: {other: reached.get(other, apart) for other in skeleton} for node, reached in steps.items()}
-
-
-def _centred(positions: Floats) -> Floats:
-    return positions - (positions.max(axis=0) + positions.min(axis=0)) / 2
-
-
-def _pushed_apart(positions: Floats, least: float) -> Floats:
-    """Move nodes that are closer than `least` away from each other, in small steps."""
-    for _ in range(30):
-        offset = positions[:, None] - positions[None]
-        distance = np.hypot(offset[..., 0], offset[..., 1])
-        np.fill_diagonal(distance, np.inf)
-        missing = np.clip(least - distance, 0.0, None) / np.maximum(distance, 1e-9)
-        if not missing.any():
-            break
-        positions = positions + 0.3 * (missing[..., None] * offset).sum(axis=1)
-    return positions
 
 
 def _gap_directions(positions: Floats, pairs: set[tuple[int, int]]) -> list[float]:

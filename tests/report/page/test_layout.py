@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from attree.attention import Graph
-from attree.report.page.target import hops, place, spacing
+from attree.report.layout import place, spacing
+from attree.report.page.target import hops
 from attree.report.selection import DrawnPart
 
 GRAPHS = {
@@ -29,6 +30,10 @@ def neighbourhood(graph: nx.Graph, target: int | None) -> DrawnPart:
     return DrawnPart.of(looped, edges, np.zeros(len(edges), dtype=bool), target)
 
 
+def placed(part: DrawnPart) -> NDArray[np.float64]:
+    return place(part.source, part.destination, len(part.nodes), part.target)
+
+
 def stress(graph: nx.Graph, positions: NDArray[np.float64]) -> float:
     """The energy of Kamada and Kawai at the best scale."""
     steps = np.array([[*map(float, row)] for row in nx.floyd_warshall_numpy(graph)])
@@ -44,27 +49,27 @@ def test_energy_is_as_low_as_kamada_kawai_of_networkx(name: str) -> None:
     graph = GRAPHS[name]
     theirs = nx.kamada_kawai_layout(graph)
     expected = stress(graph, np.array([theirs[node] for node in graph]))
-    assert stress(graph, place(neighbourhood(graph, None))) <= 1.05 * expected + 1e-3
+    assert stress(graph, placed(neighbourhood(graph, None))) <= 1.05 * expected + 1e-3
 
 
 @pytest.mark.parametrize("target", [0, None])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_nodes_fit_stand_apart_and_always_in_the_same_places(name: str, target: int | None) -> None:
     part = neighbourhood(GRAPHS[name], target)
-    positions = place(part)
+    positions = placed(part)
     assert np.abs(positions).max() == pytest.approx(1.0)
     gaps = np.linalg.norm(positions[:, None] - positions[None], axis=-1) + np.eye(len(positions))
     assert gaps.min() > 0.01
     assert 0.01 < spacing(positions) <= 2.0
-    np.testing.assert_array_equal(place(part), positions)
+    np.testing.assert_array_equal(placed(part), positions)
     if target is not None:
         np.testing.assert_allclose(positions[target], 0.0, atol=1e-12)
 
 
 def test_one_node_alone() -> None:
     part = DrawnPart.of(Graph(torch.empty(2, 0, dtype=torch.long), 1), np.array([0]), np.array([False]), 0)
-    np.testing.assert_array_equal(place(part), [[0.0, 0.0]])
-    assert spacing(place(part)) == 1.0
+    np.testing.assert_array_equal(placed(part), [[0.0, 0.0]])
+    assert spacing(placed(part)) == 1.0
 
 
 def test_hops_follow_the_edges_towards_the_target() -> None:
