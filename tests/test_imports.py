@@ -88,6 +88,32 @@ def test_importing_attree_alone_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+USED_IN_METHODS = {"networkx", "pandas", "matplotlib", "tensorboard", "optuna", "pyarrow", "duckdb", "ogb"}
+"""Libraries for tables, drawings and datasets, which evaluating and explaining a model does not need."""
+
+
+def test_evaluating_and_explaining_import_libraries_for_tables_and_drawings_only_where_they_are_used() -> None:
+    """Imports at the top of a file run whenever its folder is imported; those under `TYPE_CHECKING` never run."""
+    at_the_top: dict[str, set[str]] = {}
+    for folder in (
+        "attention",
+        "subject",
+        "attribution",
+        "faithfulness",
+        "metrics",
+        "source",
+        "evaluation",
+        "explanation",
+    ):
+        for path in sorted((SOURCE / folder).rglob("*.py")):
+            for node in ast.parse(path.read_text()).body:
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+                if roots := {name.partition(".")[0] for name in names} & USED_IN_METHODS:
+                    at_the_top[str(path.relative_to(SOURCE))] = roots
+    assert at_the_top == {}
+
+
 @pytest.mark.parametrize("name", attree.__all__)
 def test_what_people_use_first_is_at_the_top(name: str) -> None:
     assert getattr(attree, name).__name__ == name

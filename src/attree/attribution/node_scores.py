@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -27,6 +26,9 @@ from attree.subject.global_trace import GlobalTrace
 from attree.subject.roots import Targets
 from attree.tensors.arrays import pointers
 from attree.tensors.memory import WALK_MEMORY
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ class NodeAttribution:
             columns |= {"node_type": names}
             nodes = types.local(nodes)
         nodes = self.graph.whole_nodes(nodes)
+        import pandas as pd
+
         return pd.DataFrame(columns | {"node": nodes.cpu().numpy(), "score": self.scores.cpu().numpy()})
 
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 from torch_geometric.explain import Explanation, HeteroExplanation
@@ -18,6 +17,9 @@ from attree.attention.graph import Graph, Origin, Types
 from attree.errors import ArgumentError, MissingDataError, expect, expect_int, expect_list, expect_path
 from attree.io.files import read_npz, write_npz
 from attree.tensors.arrays import are_pointers, find, pointers, row_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FILE_FORMAT = "attree-attribution-1"
 
@@ -285,6 +287,8 @@ class Attribution:
         """
         owners = self.graph.whole_nodes(self.targets)[row_of(self.ptr.diff())].cpu().numpy()
         columns = {"target": owners, **edge_columns(self.graph, self.edges), "score": self.scores.cpu().numpy()}
+        import pandas as pd
+
         return pd.DataFrame(columns)
 
     def lists(self, owner: Tensor, edges: Tensor) -> bool:

@@ -10,9 +10,8 @@ import heapq
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import networkx as nx
 import torch
 from torch import Tensor
 
@@ -23,6 +22,9 @@ from attree.subject import Subject
 from attree.subject.roots import Roots
 from attree.tensors.arrays import expand, pointers
 from attree.tensors.precision import exact_dtype
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 class TreeNode(NamedTuple):
@@ -162,6 +164,8 @@ class ComputationTree:
 
         Nodes have the attributes `node` and `depth`, edges have `edge`, `layer` and `attention`.
         """
+        import networkx as nx
+
         tree = nx.DiGraph()
         for position, occurrence in enumerate(self.nodes):
             tree.add_node(position, node=occurrence.node, depth=occurrence.depth)

@@ -12,7 +12,6 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import torch
 from rich.text import Text
 from torch import Tensor
@@ -37,6 +36,7 @@ from attree.subject import Subject
 from attree.subject.diagnose import follows_all_nodes
 
 if TYPE_CHECKING:
+    import networkx as nx
     import pandas as pd
     from matplotlib.figure import Figure
 
@@ -403,6 +403,8 @@ class TargetExplanation:
         """Return the neighbourhood; nodes have `name` and `is_target`, edges `score`, `effect` and `changes`."""
         names = self.evaluation.about.node_names
         roots = set(self.evaluation.pairs.graph.whole_ids(self._root_nodes()))
+        import networkx as nx
+
         drawn = nx.MultiDiGraph(sentence=self.sentence, method=self.method, protocol=self.protocol)
         for node in sorted(roots | {end for edge in self.edges for end in (edge.source, edge.destination)}):
             drawn.add_node(node, name=str(node) if names is None else str(names[node]), is_target=node in roots)
@@ -414,6 +416,8 @@ class TargetExplanation:
 
     def to_graphml(self, path: str | Path) -> Path:
         """Write the neighbourhood as GraphML, for Gephi, Cytoscape or yEd; returns the path."""
+        import networkx as nx
+
         path = expect_path(path, "path")
         with replacing(path) as temporary:
             nx.write_graphml(self.to_networkx(), temporary)

@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -37,6 +36,9 @@ from attree.subject.roots import Targets
 from attree.tensors.arrays import Rows, expand, group, pointers
 from attree.tensors.memory import REDUCTION_MEMORY, chunk_bounds
 from attree.tensors.precision import exact_dtype, resolution
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NO_KEY = -2
 """The key of a cut that leaves attention over all nodes as it is."""
@@ -282,6 +284,8 @@ class NodeEffects:
         columns: dict[str, Any] = {"target": owner.tolist(), "node": self.node.tolist()}
         if bool((self.query != EVERY_QUERY).any()):
             columns["query"] = self.query.tolist()
+        import pandas as pd
+
         return pd.DataFrame(columns | {"effect": self.delta_pc.tolist(), "changes": self.changed.tolist()})
 
 

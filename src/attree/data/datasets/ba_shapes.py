@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import networkx as nx
 import numpy as np
 import torch
 from torch import Tensor
@@ -111,6 +110,8 @@ class BAShapes(NodeDataModule):
 
     def _generate(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         """Return edges and labels of a random BA-Shapes graph: a Barabasi-Albert graph with houses attached."""
+        import networkx as nx
+
         num_base, num_houses = self.hparams["num_base"], self.hparams["num_houses"]
         base = torch.tensor(list(nx.barabasi_albert_graph(num_base, self.hparams["attachment"], seed=rng).edges))
         first = num_base + 5 * torch.arange(num_houses)
