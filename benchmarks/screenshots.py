@@ -27,8 +27,8 @@ from torch_geometric.data import Data
 
 import attree
 from attree.models import GAT
+from attree.sweep.page import sweep_page
 from attree.sweep.results import find_frontier
-from attree.sweep.summary import sweep_page
 from browser import chromium, set_screen, tensorboard_command, wait_until_read
 from page_screenshots import hub_page, make_page, molecule_page, types_page
 from tab import write_runs

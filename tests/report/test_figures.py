@@ -16,6 +16,7 @@ from attree.attention import Attention, Graph
 from attree.attribution import ComputationTree
 from attree.errors import ArgumentError
 from attree.report.graph_drawing import computation_tree
+from attree.report.pareto_figures import pareto_figure
 from attree.report.score_figures import (
     MethodPoint,
     accuracy_runtime_figure,
@@ -23,7 +24,7 @@ from attree.report.score_figures import (
     dpc_scatter,
     score_histogram,
 )
-from attree.report.sweep_figures import heat_map_figure, pareto_figure, sweep_figure
+from attree.report.sweep_figures import heat_map_figure, sweep_figure
 
 
 def test_each_histogram_sums_to_one_over_its_own_pairs() -> None:

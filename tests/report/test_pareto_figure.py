@@ -9,8 +9,8 @@ from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
 from attree.errors import ArgumentError
+from attree.report.pareto_figures import pareto_figure, pareto_front
 from attree.report.style import LOOKS
-from attree.report.sweep_figures import pareto_figure, pareto_front
 
 GATT, RANDOM = "explain/gatt/weight/faithfulness", "explain/random/weight/faithfulness"
 

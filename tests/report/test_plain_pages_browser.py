@@ -17,8 +17,8 @@ from selenium.webdriver.common.by import By
 from attree.paper.item import Picture, Report, Table
 from attree.paper.run import write_report, write_summary
 from attree.report.style import new_figure
+from attree.sweep.page import sweep_page
 from attree.sweep.results import find_frontier
-from attree.sweep.summary import sweep_page
 from browser import chromium, missing, set_screen
 from helpers.explained import IMAGE, SCRIPT
 

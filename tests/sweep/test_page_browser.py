@@ -17,8 +17,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
+from attree.sweep.page import sweep_page
 from attree.sweep.results import find_frontier
-from attree.sweep.summary import sweep_page
 from browser import chromium, missing, set_screen
 from helpers.page_in_browser import AXE, field, texts
 

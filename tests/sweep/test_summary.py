@@ -18,11 +18,13 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from attree.io.terminal import plain_console, print_whole
+from attree.report.pareto_figures import frontier_figure
 from attree.report.score_figures import over_uniform_figure, over_uniform_pairs
-from attree.report.sweep_figures import frontier_figure, grid_curves_figure, heat_map_figure
+from attree.report.sweep_figures import grid_curves_figure, heat_map_figure
 from attree.sweep import Direction
+from attree.sweep.page import sweep_page
 from attree.sweep.results import find_frontier, traded_metrics
-from attree.sweep.summary import frontier_table, summary_tables, sweep_page
+from attree.sweep.tables import frontier_table, summary_tables
 from helpers.cli import command
 
 METHODS = ("gatt", "avgatt", "random")

@@ -23,8 +23,9 @@ from attree.callbacks.tensorboard import accuracy_names
 from attree.evaluation.names import FAITHFULNESS, TRUTH
 from attree.io.files import write_text
 from attree.io.yaml_files import read_yaml
+from attree.report.pareto_figures import pareto_front
 from attree.report.style import count
-from attree.report.sweep_figures import SETTING, method_of, pareto_front
+from attree.report.sweep_figures import SETTING, method_of
 from attree.sweep.plan import COLUMNS, RUN, SEED, SWEEP, Direction, Plan, Point, Run, Settings, short_names, value_text
 from attree.sweep.single_run import folder_of_run, is_marked, metrics_of_run
 from attree.sweep.study import FINGERPRINT, SweepStudy
