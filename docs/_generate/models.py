@@ -19,9 +19,14 @@ from torch_geometric.nn import (
     APPNP,
     GAT,
     AGNNConv,
+    ASAPooling,
     ARMAConv,
+    AttentiveFP,
     ChebConv,
+    DenseGATConv,
+    DenseSAGEConv,
     EdgeConv,
+    EdgePooling,
     GATConv,
     GatedGraphConv,
     GATv2Conv,
@@ -29,6 +34,7 @@ from torch_geometric.nn import (
     GINConv,
     GINEConv,
     GraphConv,
+    GraphUNet,
     HeteroConv,
     HGTConv,
     LGConv,
@@ -39,13 +45,17 @@ from torch_geometric.nn import (
     ResGatedGraphConv,
     RGCNConv,
     SAGEConv,
+    SAGPooling,
     SGConv,
     SuperGATConv,
     TAGConv,
+    TopKPooling,
     TransformerConv,
+    dense_diff_pool,
     global_mean_pool,
     to_hetero,
 )
+from torch_geometric.utils import to_dense_adj, to_dense_batch
 
 from attree.attribution import subject_pairs
 from attree.errors import UnsupportedModelError
@@ -135,6 +145,80 @@ class Relational(nn.Module):
         return self.conv(x, edge_index, edge_type)
 
 
+class Pooled(nn.Module):
+    """Nodes are dropped or merged between two layers."""
+
+    def __init__(self, pool: nn.Module, layer: Layer) -> None:
+        super().__init__()
+        self.first, self.pool, self.second = layer(WIDTH, WIDTH), pool, layer(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        """Logits of every graph."""
+        x = self.first(x, edge_index).relu()
+        if isinstance(self.pool, EdgePooling):
+            x, edge_index, batch, _ = self.pool(x, edge_index, batch)
+        else:
+            x, edge_index, _, batch, *_ = self.pool(x, edge_index, None, batch)
+        return global_mean_pool(self.second(x, edge_index), batch)
+
+
+class Fingerprint(nn.Module):
+    """AttentiveFP: GRU cells between layers, and a layer as the readout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = AttentiveFP(WIDTH, WIDTH, CLASSES, edge_dim=4, num_layers=2, num_timesteps=2)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor) -> Tensor:
+        """Logits of every graph."""
+        return self.net(x, edge_index, edge_attr, batch)
+
+
+class Unet(nn.Module):
+    """PyG's graph U-Net."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = GraphUNet(WIDTH, WIDTH, CLASSES, depth=2)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Logits of every node."""
+        return self.net(x, edge_index)
+
+
+class Dense(nn.Module):
+    """Layers on a dense adjacency matrix, with soft clusters in between."""
+
+    def __init__(self, layer: Callable[[int, int], nn.Module]) -> None:
+        super().__init__()
+        self.assign, self.first, self.second = layer(WIDTH, 4), layer(WIDTH, WIDTH), layer(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        """Logits of every graph."""
+        adjacency, (h, mask) = to_dense_adj(edge_index, batch), to_dense_batch(x, batch)
+        clusters = self.assign(h, adjacency, mask)
+        h, adjacency, *_ = dense_diff_pool(self.first(h, adjacency, mask).relu(), adjacency, clusters, mask)
+        return self.second(h, adjacency).sum(dim=1)
+
+
+class OverTime(nn.Module):
+    """A layer on each snapshot of the features, and a recurrent network over its outputs."""
+
+    def __init__(self, layer: Layer, recurrent: nn.Module) -> None:
+        super().__init__()
+        self.conv, self.recurrent, self.head = layer(WIDTH, WIDTH), recurrent, nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Logits of every node."""
+        outputs = [self.conv(x[:, time], edge_index) for time in range(x.shape[1])]
+        if isinstance(self.recurrent, nn.GRU):
+            return self.head(self.recurrent(torch.stack(outputs, dim=1))[0][:, -1])
+        state = torch.zeros_like(outputs[0])
+        for output in outputs:
+            state = self.recurrent(output, state)
+        return self.head(state)
+
+
 def mlp(width: int, out: int) -> nn.Module:
     """Two linear layers."""
     return nn.Sequential(nn.Linear(width, out), nn.ReLU(), nn.Linear(out, out))
@@ -206,6 +290,17 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
         relations(lambda kind, out: GCNConv(WIDTH, out) if kind[1] == "cites" else SAGEConv((WIDTH, WIDTH), out))
     ),
     "RGCNConv": Relational,
+    "graphs: GCNConv, TopKPooling, GCNConv": lambda: Pooled(TopKPooling(WIDTH), GCNConv),
+    "graphs: GATConv, SAGPooling, GATConv": lambda: Pooled(SAGPooling(WIDTH), gat),
+    "graphs: GCNConv, ASAPooling, GCNConv": lambda: Pooled(ASAPooling(WIDTH), GCNConv),
+    "graphs: GCNConv, EdgePooling, GCNConv": lambda: Pooled(EdgePooling(WIDTH), GCNConv),
+    "GraphUNet": Unet,
+    "graphs: AttentiveFP with edge_attr": Fingerprint,
+    "graphs: DenseSAGEConv, dense_diff_pool": lambda: Dense(DenseSAGEConv),
+    "graphs: DenseGATConv, dense_diff_pool": lambda: Dense(DenseGATConv),
+    "GATConv on snapshots, then GRU": lambda: OverTime(gat, nn.GRU(WIDTH, WIDTH, batch_first=True)),
+    "GATConv on snapshots, GRUCell": lambda: OverTime(gat, nn.GRUCell(WIDTH, WIDTH)),
+    "GCNConv on snapshots, GRUCell": lambda: OverTime(GCNConv, nn.GRUCell(WIDTH, WIDTH)),
 }
 """A maker of each model of the table."""
 
@@ -224,8 +319,11 @@ def data_for(name: str) -> Data | HeteroData:
         typed["a", "cites", "a"].edge_index = edges
         return typed
     if name.startswith("graphs:"):
-        return Batch.from_data_list([Data(x + number, edges) for number in range(3)])
+        features = torch.randn(edges.shape[1], 4, generator=generator) if "edge_attr" in name else None
+        return Batch.from_data_list([Data(x + number, edges, edge_attr=features) for number in range(3)])
     data = Data(x, edges)
+    if "snapshots" in name:
+        data.x = torch.randn(NODES, 3, WIDTH, generator=generator)
     if name.startswith("links:"):
         data.edge_label_index = torch.randint(0, NODES, (2, 6), generator=generator)
     if name in ("GINEConv", "NNConv") or "edge_attr" in name:
@@ -235,23 +333,29 @@ def data_for(name: str) -> Data | HeteroData:
     return data
 
 
-def how(name: str) -> tuple[str, str]:
-    """Return by which engine edges are deleted, and by which their weights are set to 0; or why neither is possible."""
+def how(name: str) -> tuple[str, str, str]:
+    """Return by which engine edges are deleted, by which their weights are set to 0, and whether there is a tree to walk.
+
+    If neither is possible, the first says why.
+    """
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             subject = Subject.of_data(MODELS[name]().eval(), data_for(name))
-            _ = subject.attention
+            layers = subject.layers
         except UnsupportedModelError as error:
-            return f"refused: {' '.join(str(error).split())}", ""
+            return f"refused: {' '.join(str(error).split())}", "", ""
         effects = Reducer(subject).record()
         pairs = subject_pairs(subject, torch.arange(min(3, subject.num_targets)))
         engines = []
         for protocol in (PROTOCOLS["removal"], PROTOCOLS["weight"]):
+            if not (protocol.deletes or layers.runs_on_data):
+                engines.append("not defined")
+                continue
             effects.reduce(pairs, protocol)
             engines.append(WORDS[type(effects.engine_for(protocol))])
-    return engines[0], engines[1]
+    return engines[0], engines[1], "no" if layers.untraced else "yes"
 
 
 def row(name: str) -> str:
@@ -261,7 +365,7 @@ def row(name: str) -> str:
 
 def main() -> None:
     """Print the table."""
-    print("| model | edge deleted by | weight set to 0 by |\n|---|---|---|")
+    print("| model | edge deleted by | weight set to 0 by | tree to walk |\n|---|---|---|---|")
     for name in MODELS:
         print(row(name))
 

@@ -45,6 +45,12 @@ ANY_NETWORK_METHODS = ("structure", "occlusion", "message_gradient", "saliency",
 GLOBAL_ATTENTION_METHODS = ("gatt", "uniform", "occlusion", "saliency", "random")
 """Attribution methods that are compared by default if a network attends over all nodes, but not along edges."""
 
+UNTRACED_METHODS = ("occlusion", "message_gradient", "saliency", "random")
+"""Attribution methods that are compared by default if the layers of a network form no computation tree."""
+
+POOLED_METHODS = ("occlusion", "random")
+"""Attribution methods that are compared by default if layers run on other nodes or edges than those of the data."""
+
 CHEAP_METHODS = ("occlusion",)
 """Methods that are also compared by default if the exact engine serves the model, which makes them cheap."""
 

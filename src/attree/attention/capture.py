@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,15 +12,31 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
 
 from attree.attention.alignment import Aligned, align_call, as_layers, check_nodes, ends_of
 from attree.attention.global_attention import GlobalRecords
 from attree.attention.graph import Graph
 from attree.attention.layer_records import LayerRecords, record_layers
-from attree.attention.softmax_hook import check_registered, message_passing, no_python_code
+from attree.attention.provenance import Provenance
+from attree.attention.softmax_hook import check_dense, check_registered, message_passing, no_python_code
 from attree.attention.stand_ins import eval_mode, inplace_messages, stand_in
 from attree.attention.wiring import CALLED_NONE, OUTPUT, CallGraph, Wiring, check_calls, find_calls, reaching
 from attree.errors import AttreeError, ModelRunError, UnsupportedModelError, expect, expect_bool, expect_instance
+
+
+@dataclass(frozen=True)
+class Untraced:
+    """Why the layers of a pass form no computation tree that can be walked, and what is known of them all the same.
+
+    Attributes:
+        reason: The error that says why.
+        hops: Number of layers on the longest path from the input to the output, if all layers run on the nodes and
+            edges of the data. None if some run on others, as after a pooling of nodes, or if there are no layers.
+    """
+
+    reason: UnsupportedModelError
+    hops: int | None = None
 
 
 @dataclass(frozen=True)
@@ -44,6 +61,8 @@ class Attention:
             all edges that enter a node, or if several weigh the same edge.
         attends: Per layer, whether it has attention; None if all have. The weights of a layer without attention are the
             fixed factors of its messages: 1 in a sum, 1 / n in a mean of n, the normalisation of a GCN.
+        untraced: Why the layers form no computation tree; None if they do. Otherwise there are no weights to read (all
+            are 0), and `check_tree` raises.
     """
 
     graph: Graph
@@ -56,6 +75,7 @@ class Attention:
     uniform_weights: tuple[Tensor | None, ...] | None = None
     softmax: tuple[Tensor | None, ...] | None = None
     attends: tuple[bool, ...] | None = None
+    untraced: Untraced | None = None
 
     def __post_init__(self) -> None:
         layers, edges = len(self.weights), self.graph.num_edges
@@ -97,8 +117,19 @@ class Attention:
         """Whether any layer has attention."""
         return self.attends is None or any(self.attends)
 
+    @property
+    def runs_on_data(self) -> bool:
+        """Whether all layers run on the nodes and edges of the data."""
+        return self.untraced is None or self.untraced.hops is not None
+
+    def check_tree(self) -> None:
+        """Raise if the layers form no computation tree that can be walked; the message says why."""
+        if self.untraced is not None:
+            raise UnsupportedModelError(f"{self.untraced.reason} (Method `occlusion` needs no computation tree.)")
+
     def check_chain(self) -> None:
         """Raise unless each layer feeds only the next one."""
+        self.check_tree()
         if not self.layout.is_chain:
             raise UnsupportedModelError(
                 "Expected a network whose attention layers form a chain, but got one with branches: GAtt scores its "
@@ -111,6 +142,7 @@ class Attention:
         Args:
             heads: The head to read in each layer; None averages all heads.
         """
+        self.check_tree()
         if heads is None:
             return [weight.mean(dim=1) for weight in self.weights]
         layers = len(self.weights)
@@ -194,11 +226,13 @@ def capture_run(
         arguments: The arguments of the call in words, for messages.
         everywhere: Also records the calls that attend over all nodes.
     """
+    check_dense(model)
     has_layers = bool(message_passing(model))  # raises if there is nothing to hook: it may not even have an eval mode
     is_wired = wiring is not None and wiring.is_fixed
     with eval_mode(model), inplace_messages(model), torch.no_grad():
         follow = not is_wired or everywhere is not None
-        with torch.set_grad_enabled(grad), record_layers(model, follow, everywhere=everywhere) as records:
+        num_nodes = graph.num_nodes if graph.types is None else None
+        with torch.set_grad_enabled(grad), record_layers(model, follow, None, False, everywhere, num_nodes) as records:
             output = _run(model, run, arguments)
         if everywhere is not None:
             assert records.provenance is not None
@@ -214,6 +248,78 @@ def capture_run(
             call_graph = check_calls(model, run, records, find_calls(records, output, graph), output)
         with torch.set_grad_enabled(grad):
             return _aligned(records, graph, output, call_graph, wiring, grad)
+
+
+def without_tree(
+    model: nn.Module, run: Callable[[], Any], inputs: Any, graph: Graph, reason: UnsupportedModelError
+) -> Attention:
+    """Return what a pass says of a model whose layers form no computation tree: its output and its last function.
+
+    Args:
+        model: The model.
+        run: Calls the model on `graph`.
+        inputs: The arguments of the call.
+        graph: The graph.
+        reason: The error that says why the layers form no tree.
+
+    Raises:
+        UnsupportedModelError: That error, if the pass calls no layer of the model, but perhaps another model.
+    """
+    layers = [module for module in model.modules() if isinstance(module, MessagePassing)] or [*model.modules()]
+    called: list[nn.Module] = []
+    with ExitStack() as stack:
+        for layer in layers:
+            stack.callback(layer.register_forward_pre_hook(lambda module, _: called.append(module)).remove)
+        stack.enter_context(eval_mode(model))
+        stack.enter_context(torch.no_grad())
+        provenance = stack.enter_context(Provenance())
+        provenance.mark(inputs, 0)
+        output = run()
+    if not called:
+        raise reason
+    calls = _calls_on_data(model, run, graph)
+    used = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device)
+    used[graph.position] = True
+    hops = None
+    if calls is not None:
+        hops, aligned = calls
+        for call in aligned:
+            used |= torch.ones_like(used) if call.present is None else call.present
+    depth, none = 1 if hops is None else hops, torch.zeros(graph.num_edges, 1, device=graph.device)
+    has_attention = calls is not None and any(call.has_attention for call in calls[1])
+    return Attention(
+        graph,
+        (none.to(output.dtype) if isinstance(output, Tensor) and output.is_floating_point() else none,) * depth,
+        (None if bool(used.all()) else used,) * depth,
+        output,
+        activation=provenance.activation(output),
+        attends=(has_attention,) * depth,
+        untraced=Untraced(reason, hops),
+    )
+
+
+def _calls_on_data(model: nn.Module, run: Callable[[], Any], graph: Graph) -> tuple[int, list[Aligned]] | None:
+    """Return the length of the longest path of calls from the input to the output, and all calls aligned with a graph.
+
+    None if some calls do not run on the nodes and edges of the graph, or if layers are missing.
+    """
+    try:
+        check_dense(model)
+        num_nodes = graph.num_nodes if graph.types is None else None
+        with eval_mode(model), torch.no_grad(), record_layers(model, num_nodes=num_nodes) as records:
+            output = run()
+        calls = sorted(reaching(records, output))
+        if not calls:
+            return None
+        for call in calls:
+            check_nodes(records, call, graph)
+        aligned = [align_call(records, call, graph) for call in calls]
+    except UnsupportedModelError:
+        return None
+    depths: dict[int, int] = {}
+    for call in calls:
+        depths[call] = 1 + max((depths[before] for before in records[call].uses if before in depths), default=0)
+    return max(depths.values()), aligned
 
 
 def attention_of_pass(records: LayerRecords, graph: Graph, output: Any, grad: bool = False) -> Attention:

@@ -112,6 +112,17 @@ class LayerCall:
         """Whether sources and destinations have separate numbers, as with different node types."""
         return isinstance(self.features, tuple | list | dict)
 
+    def pools(self, num_nodes: int) -> bool:
+        """Whether messages go from all nodes of a graph of one type to fewer or more rows, as in a readout by attention.
+
+        Its edges lead from nodes to graphs: they are no edges of the data.
+        """
+        features = self.features
+        sides = features if isinstance(features, tuple | list) else ()
+        if len(sides) != 2 or not all(isinstance(side, Tensor) and side.dim() for side in sides):
+            return False
+        return sides[0].shape[0] == num_nodes != sides[1].shape[0]
+
     def scored_edges(self, num_scores: int) -> Tensor | None:
         """Return the edges that the layer is scoring; None if no list has as many edges as scores."""
         if self.edges is not None:

@@ -41,6 +41,10 @@ from attree.errors import UnsupportedModelError
 from attree.tensors.precision import same
 
 
+RECURRENT = (nn.RNNBase, nn.RNNCellBase)
+"""Recurrent modules and cells of torch (GRU, LSTM, GRUCell and others)."""
+
+
 def _is_plain(conv: MessagePassing) -> bool:
     """Whether a layer is one of PyG's that are known to leave the arguments of `message` as they are."""
     return type(conv) in PLAIN
@@ -332,6 +336,7 @@ class LayerRecord:
             nodes, if they are recorded.
         destination_calls: Indices of the calls that directly produced the features of the destinations.
         uses: Indices of the calls that directly produced any argument, and of the calls inside this one.
+        is_readout: Whether it sends messages from nodes to rows that are no nodes, such as graphs. It is then no layer.
         is_step: Whether it is one of several steps of a call; its features are then those that it passes on, and its
             output the sums of its messages, but for the last, whose output is that of the call.
     """
@@ -352,6 +357,7 @@ class LayerRecord:
     mix: Mix = NOTHING
     destination_calls: Marks = NONE
     uses: Marks = NONE
+    is_readout: bool = False
     is_step: bool = False
 
     @property
@@ -376,13 +382,23 @@ class LayerRecords(list[LayerRecord]):
 
     def local(self, factors: Factors) -> Factors:
         """Return the layers along edges behind some calls, with their factors."""
-        if self.everywhere is None or all(call < FIRST_MARK for call in factors):
+        if all(self.is_layer(call) for call in factors):
             return factors
-        feeds = self.everywhere.feeds
         return total_of(
-            {call: factor} if call < FIRST_MARK else times_of(self.local(feeds[call]), factor)
+            {call: factor} if self.is_layer(call) else times_of(self.local(self._feeding(call)), factor)
             for call, factor in factors.items()
         )
+
+    def is_layer(self, call: int) -> bool:
+        """Whether a call is a layer along edges: neither one over all nodes nor a readout."""
+        return call < FIRST_MARK and not self[call].is_readout
+
+    def _feeding(self, call: int) -> Factors:
+        """Return the calls that directly feed a call that is no layer, with their factors."""
+        if call < FIRST_MARK:
+            return self[call].mix.factors
+        assert self.everywhere is not None
+        return self.everywhere.feeds[call]
 
     def mix(self, value: Any) -> Mix:
         """Return the layers along edges that directly produced a value, with their factors."""
@@ -393,9 +409,14 @@ class LayerRecords(list[LayerRecord]):
     def marks(self, value: Any) -> Marks:
         """Return the layers along edges that directly produced a value."""
         marks = NONE if self.provenance is None else self.provenance.marks(value)
-        if self.everywhere is None:
-            return marks
-        return NONE.union(*({mark} if mark < FIRST_MARK else self.everywhere.uses[mark] for mark in marks))
+        return NONE.union(*({mark} if self.is_layer(mark) else self._used_by(mark) for mark in marks))
+
+    def _used_by(self, call: int) -> Marks:
+        """Return the layers along edges that feed a call that is no layer."""
+        if call < FIRST_MARK:
+            return self[call].uses
+        assert self.everywhere is not None
+        return self.everywhere.uses[call]
 
     @cached_property
     def nonlinear(self) -> dict[frozenset[int], str]:
@@ -416,6 +437,7 @@ def record_layers(
     alter: Alter | None = None,
     attention_only: bool = False,
     everywhere: GlobalRecords | None = None,
+    num_nodes: int | None = None,
 ) -> Iterator[LayerRecords]:
     """While open, collect one `LayerRecord` per call of a message-passing layer of `model`, in the order of calls.
 
@@ -426,8 +448,9 @@ def record_layers(
             records have the weights of the softmax. Only for convolutions for which `is_known` is true.
         attention_only: Refuse a model if a layer has no attention.
         everywhere: Also records the calls that attend over all nodes; only with `follow`.
+        num_nodes: Number of nodes of a graph of one type, to tell layers from readouts; None takes all for layers.
     """
-    recorder = _Recorder(Combination() if follow else None, alter, everywhere)
+    recorder = _Recorder(Combination() if follow else None, alter, everywhere, num_nodes)
     with ExitStack() as stack:
         for conv in stack.enter_context(instrument(model, recorder, attention_only)).convs:
             if alter is not None and not is_known(conv):
@@ -437,10 +460,34 @@ def record_layers(
                 )
         if recorder.provenance is not None:
             stack.enter_context(recorder.provenance)
+            _combine_in_recurrent_modules(model, recorder.provenance, stack)
         if everywhere is not None:
             everywhere.layers, everywhere.provenance = recorder.records, recorder.provenance
             stack.enter_context(watch_global(model, everywhere))
         yield recorder.records
+
+
+def _combine_in_recurrent_modules(model: nn.Module, provenance: Combination, stack: ExitStack) -> None:
+    """Until the stack is closed, take each call of a recurrent module or cell of torch for one nonlinear function.
+
+    Its gates work in place on parts of tensors, so that its operations do not show which input goes where.
+    """
+
+    def begin(module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        paused.append(not provenance.is_paused)
+        if paused[-1]:
+            provenance.pause()
+
+    def end(module: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
+        if paused and paused.pop():
+            provenance.resume()
+            provenance.combine(type(module).__name__, (inputs, keywords), output)
+
+    paused: list[bool] = []
+    for module in model.modules():
+        if isinstance(module, RECURRENT):
+            stack.callback(module.register_forward_pre_hook(begin, with_kwargs=True).remove)
+            stack.callback(module.register_forward_hook(end, with_kwargs=True, always_call=True).remove)
 
 
 Alter = Callable[[LayerCall, Tensor, Softmax], Tensor]
@@ -451,8 +498,13 @@ class _Recorder(Watcher):
     """Fills the records."""
 
     def __init__(
-        self, provenance: Combination | None, alter: Alter | None = None, everywhere: GlobalRecords | None = None
+        self,
+        provenance: Combination | None,
+        alter: Alter | None = None,
+        everywhere: GlobalRecords | None = None,
+        num_nodes: int | None = None,
     ) -> None:
+        self._num_nodes = num_nodes
         self.provenance = provenance
         self.alter = alter
         self.records = LayerRecords(provenance, everywhere)
@@ -464,6 +516,7 @@ class _Recorder(Watcher):
         if call.is_inner:
             self.records[self._running[-1].call.number].uses |= {call.number}
         self._add(call, call.features, *sides_of(call.features), (call.args, call.kwargs))
+        self.records[call.number].is_readout = self._num_nodes is not None and call.pools(self._num_nodes)
         self._running.append(running)
         if self.provenance is not None:
             if makes_steps(call.conv):

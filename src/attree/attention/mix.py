@@ -242,6 +242,19 @@ class Combination(Provenance):
                 factors[mark] = max(factors.get(mark, 0.0), abs(factor))
         return Mix(factors, is_fixed=all(mix.is_fixed for mix in mixes))
 
+    def combine(self, name: str, inputs: Any, result: Any) -> None:
+        """Note that a nonlinear function of this name, which was not traced, computed a result from some inputs."""
+        mixes = [mix for tensor in tensors_in(inputs) if (mix := self._mix_of(tensor)) is not None]
+        parts = [part for mix in mixes for part in (mix.slices or (mix.factors,))]
+        if not parts:
+            return
+        self._record(name, parts)
+        marks = sorted({mark for part in parts for mark in part})
+        factors = {mark: max(part.get(mark, 0.0) for part in parts) for mark in marks}
+        for tensor in tensors_in(result):
+            self._marks[storage_of(tensor)] = frozenset(marks)
+            self._mixes[storage_of(tensor)] = Mix(factors, is_fixed=all(mix.is_fixed for mix in mixes))
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

@@ -23,11 +23,22 @@ from typing import Any
 import torch
 import torch.fx
 from torch import Tensor, nn
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import (
+    DenseGATConv,
+    DenseGCNConv,
+    DenseGINConv,
+    DenseGraphConv,
+    DenseSAGEConv,
+    MessagePassing,
+)
 from torch_geometric.utils import softmax as pyg_softmax
 
 from attree.attention.global_attention import reader_of
 from attree.errors import UnsupportedModelError
+
+
+DENSE = (DenseGATConv, DenseGCNConv, DenseGINConv, DenseGraphConv, DenseSAGEConv)
+"""Layers that run on a dense adjacency matrix."""
 
 
 def attention_convs(model: nn.Module) -> list[MessagePassing]:
@@ -93,6 +104,17 @@ def message_passing(model: nn.Module) -> list[MessagePassing]:
     raise UnsupportedModelError(
         f"Expected a model with PyG attention convolutions, but got {type(model).__name__}, which has none."
     )
+
+
+def check_dense(model: nn.Module) -> None:
+    """Raise if a layer runs on a dense adjacency matrix: it has no list of edges to align weights with."""
+    for name, module in model.named_modules():
+        if isinstance(module, DENSE):
+            raise UnsupportedModelError(
+                f"Expected layers along lists of edges, but `{name}` ({type(module).__name__}) runs on a dense "
+                "adjacency matrix, which no walk along edges can follow. The same layer with `edge_index` can be "
+                "walked (GATConv for DenseGATConv)."
+            )
 
 
 _ORIGINAL = "__attree_original__"

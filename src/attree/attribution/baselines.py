@@ -129,7 +129,7 @@ class Random(FlowMethod):
 
     def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
         """Score every pair at random, with or without a flow."""
-        attention = as_subject(subject).attention
+        attention = as_subject(subject).layers
         pairs.check(attention.graph)
         return self.draw_scores(pairs.graph, pairs.targets[pairs.owner], pairs.edges, score_dtype(attention))
 

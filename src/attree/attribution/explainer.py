@@ -90,7 +90,7 @@ class TreeExplainer(ExplainerAlgorithm):
             self._warned.add(model)
             for sentence in what_attention_misses(subject, bypass_of(subject)):
                 warnings.warn(sentence, stacklevel=2)
-        graph, dtype = subject.graph, subject.attention.weights[0].dtype
+        graph, dtype = subject.graph, subject.layers.weights[0].dtype
         scores = torch.zeros(graph.num_edges, dtype=exact_dtype(graph.device), device=graph.device)
         for part in self.method.stream(subject, "all" if index is None else index):
             scores.index_add_(0, part.edges, part.scores.to(scores.dtype))

@@ -172,7 +172,8 @@ class FlowMethod(AttributionMethod):
         return LayerTable.of(attention, self.heads)
 
     def check_attention(self, attention: Attention) -> None:
-        """Raise if the method reads attention and the network has none."""
+        """Raise if there is no tree to walk along, or if the method reads attention and the network has none."""
+        attention.check_tree()
         if self.needs_attention and not attention.has_attention:
             raise UnsupportedModelError(
                 f"Expected a network with attention layers for {self.label}, but none of its layers has attention. "

@@ -52,8 +52,10 @@ def subject_pairs(subject: Subject | Attention, targets: Targets = "all", *, onl
         only_flows: Leave out pairs whose edge carries no flow to the target.
     """
     subject = as_subject(subject)
-    attention, batch, ids = subject.attention, subject.batch, subject.targets(targets)
-    if batch is None:
+    attention, batch, ids = subject.layers, subject.batch, subject.targets(targets)
+    if batch is None and not attention.runs_on_data:
+        pairs = _all_pairs(subject, ids)
+    elif batch is None:
         roots = subject.roots(ids, torch.float32)
         rows = None if subject.outputs.nodes is None else subject.rows(ids)
         pairs = root_pairs(subject.graph, roots, attention.num_layers, only_flows=only_flows)
@@ -66,6 +68,16 @@ def subject_pairs(subject: Subject | Attention, targets: Targets = "all", *, onl
     used = torch.stack([present for present in attention.present if present is not None]).any(dim=0)
     is_used = used[pairs.edges]
     return pairs if bool(is_used.all()) else pairs.only(is_used)
+
+
+def _all_pairs(subject: Subject, targets: Tensor) -> Pairs:
+    """Return all pairs of some nodes or links and an edge, for a model in which any edge may reach any target."""
+    graph, count = subject.graph, targets.numel()
+    edges = torch.arange(graph.num_edges, device=graph.device).repeat(count)
+    ptr = torch.arange(count + 1, device=graph.device) * graph.num_edges
+    rows = None if subject.outputs.nodes is None else subject.rows(targets)
+    flow = torch.ones_like(edges, dtype=torch.bool)
+    return Pairs(targets, ptr, edges, flow, graph, subject.num_layers, rows, subject.level)
 
 
 def subgraph_pairs(graph: Graph, targets: Targets, num_layers: int, memory: int = WALK_MEMORY) -> Pairs:

@@ -16,12 +16,13 @@ from lightning.pytorch.utilities import rank_zero_warn
 from matplotlib.figure import Figure
 from rich.text import Text
 
-from attree.attribution import GAtt, Structure
+from attree.attribution import AttributionMethod, GAtt, Structure
 from attree.callbacks._private import log_step
 from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.evaluation import AttentionTests, Evaluation, Evaluator, attention_tests
 from attree.evaluation.names import truth_note
 from attree.evaluation.tables import TableKind
+from attree.faithfulness import Occlusion
 from attree.io.files import replacing, write_metrics
 from attree.io.terminal import linked, plain_console
 from attree.report.case_study import draw_case_studies, draw_score_histograms
@@ -29,6 +30,7 @@ from attree.report.logged_metrics import print_results, read_curves
 from attree.report.page import write_page
 from attree.report.style import as_png
 from attree.runs.run_folder import flush_logger, is_logger
+from attree.subject import Subject
 
 SHARE = 0.1
 """Largest share of a fit's time that pictures may take before its end."""
@@ -158,13 +160,13 @@ class FinalReport:
         return {f"{self.prefix}{name}": ends for name, ends in self.evaluation.intervals.items()}
 
     def save(self, explanations: bool) -> None:
-        """Write `metrics.json` and, with `explanations`, scores of all targets: GAtt's, else `structure`."""
+        """Write `metrics.json` and, with `explanations`, scores of all targets: GAtt's, else `structure` or effects."""
         if self.folder is None:
             return
         verdict = self.evaluation.verdict
         write_metrics(self.folder / "metrics.json", self.metrics, self.intervals, verdict.sentences, verdict.headline)
         if explanations:
-            method = GAtt() if self.evaluator.subject.attention.has_attention else Structure()
+            method = _saved_method(self.evaluator.subject)
             scores = method.attribute(self.evaluator.subject, self.evaluator.explained)
             ids = self.evaluator.labels.ids
             if ids is not None:  # the same ids as in the figures
@@ -240,3 +242,10 @@ class FinalReport:
         curves = [logger.save_dir for logger in trainer.loggers if is_logger(logger, "TensorBoardLogger")]
         if curves and table:
             console.print(f"Curves: {shlex.join(['tensorboard', '--logdir', str(curves[0])])}")
+
+
+def _saved_method(subject: Subject) -> AttributionMethod:
+    """Return the method whose scores of all targets a run keeps: the first one that the network supports."""
+    if subject.layers.untraced is not None:
+        return Occlusion()
+    return GAtt() if subject.layers.has_attention else Structure()

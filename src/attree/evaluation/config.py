@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -13,8 +14,10 @@ from attree.defaults import (
     CHEAP_METHODS,
     GLOBAL_ATTENTION_METHODS,
     NUM_TARGETS,
+    POOLED_METHODS,
     RANDOM_DRAWS,
     SEED,
+    UNTRACED_METHODS,
 )
 from attree.errors import UnsupportedModelError, expect_bool, expect_int, expect_seed
 from attree.faithfulness import (
@@ -26,6 +29,7 @@ from attree.faithfulness import (
     ReductionProtocol,
     check_protocols,
 )
+from attree.subject import Subject
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,10 @@ def default_methods(reducer: Reducer | None, protocols: Iterable[ReductionProtoc
             read the measured effects (`occlusion`) are cheap, and are included.
         protocols: The protocols that are measured. Without `removal`, occlusion would have to be measured by itself.
     """
-    if reducer is not None and not reducer.subject.attention.has_attention:
+    if reducer is not None and reducer.subject.layers.untraced is not None:
+        names = UNTRACED_METHODS if reducer.subject.layers.runs_on_data else POOLED_METHODS
+        return [name for name in METHODS if name in names]
+    if reducer is not None and not reducer.subject.layers.has_attention:
         try:
             over_all_nodes = reducer.subject.global_trace is not None
         except UnsupportedModelError:  # no walk can follow it; all other methods can
@@ -90,6 +97,27 @@ def default_methods(reducer: Reducer | None, protocols: Iterable[ReductionProtoc
     cheap = is_measured and reducer is not None and isinstance(reducer.engine, ExactReducer)
     compared = {*DEFAULT_METHODS, *(CHEAP_METHODS if cheap else ())}
     return [name for name in METHODS if name in compared]
+
+
+def defined_protocols(
+    protocols: tuple[ReductionProtocol, ...], subject: Subject
+) -> tuple[ReductionProtocol, ...]:
+    """Return the protocols that are defined for a subject, if these are the default ones; otherwise all.
+
+    A protocol that reduces an edge in every layer is not defined if some layers run on other nodes or edges than those
+    of the data. A warning says so.
+    """
+    defined = tuple(protocol for protocol in protocols if protocol.deletes or subject.layers.runs_on_data)
+    is_default = tuple(protocol.name for protocol in protocols) == DEFAULT_PROTOCOLS
+    if not is_default or len(defined) == len(protocols):
+        return protocols
+    names = ", ".join(f"`{protocol.name}`" for protocol in protocols if protocol not in defined)
+    warnings.warn(
+        f"Only `{defined[0].name}` is measured: {names} reduces an edge in every layer, but not all layers of "
+        f"{subject.call.name} run on the nodes and edges of the data.",
+        stacklevel=3,
+    )
+    return defined
 
 
 @dataclass(frozen=True)

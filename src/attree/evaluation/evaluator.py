@@ -18,7 +18,7 @@ from attree.data import GroundTruth
 from attree.errors import AttreeError, UnsupportedModelError, expect, expect_bool, expect_instance
 from attree.evaluation.certainty import influences_of, mean_over_targets
 from attree.evaluation.columns import gathered
-from attree.evaluation.config import EvaluationConfig, Shard, default_methods
+from attree.evaluation.config import EvaluationConfig, Shard, default_methods, defined_protocols
 from attree.evaluation.edge_sets import SetEvaluator, TruthEvaluator
 from attree.evaluation.names import BYPASS, EFFECTS, SPARSITY, TRUTH, MetricName
 from attree.evaluation.result import Evaluation
@@ -72,7 +72,8 @@ class Evaluator:
         shard = Shard() if shard is None else shard
         config = EvaluationConfig() if config is None else config
         truth = truth if config.ground_truth else None
-        if subject.level != "edge" and not message_passing(subject.model):
+        has_tree = subject.layers.untraced is None
+        if subject.level != "edge" and has_tree and not message_passing(subject.model):
             raise UnsupportedModelError(
                 f"Expected {subject.call.name} to have layers that send messages along edges, which methods can score, "
                 "but it only attends over all nodes: `attree.explain(model, data, target).nodes` says which nodes a "
@@ -82,7 +83,7 @@ class Evaluator:
         self.subject = subject
         self.truth = truth
         self.labels = TargetLabels() if labels is None else labels
-        self.protocols = resolve_protocols(config.protocols, subject.model)
+        self.protocols = defined_protocols(resolve_protocols(config.protocols, subject.model), subject)
         self._reducer = Reducer(subject) if self.protocols else None
         methods = default_methods(self._reducer, self.protocols) if config.methods is None else config.methods
         self.methods = make_methods(methods, seed=config.seed)
@@ -190,8 +191,8 @@ class Evaluator:
             named=self.labels,
             network=describe_network(self.subject),
             subject=self.subject,
-            attention=self.subject.attention,
-            roots=self.subject.roots(self.pairs.targets),
+            attention=None if self.subject.layers.untraced else self.subject.layers,
+            roots=None if self.subject.layers.untraced else self.subject.roots(self.pairs.targets),
             truth=self.truth,
         )
 

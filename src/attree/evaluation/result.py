@@ -301,7 +301,10 @@ class Evaluation(Measurements):
             k: Number of walks.
         """
         if self.attention is None or self.roots is None:
-            raise ArgumentError("Expected a result of `evaluate`, but this one has no attention: files do not keep it.")
+            raise ArgumentError(
+                "Expected a result of `evaluate` for a network with a computation tree, but this one has no attention "
+                "(files do not keep it)."
+            )
         place = (self.targets == expect_int(target, "target")).nonzero().view(-1)
         expect(place.numel() == 1, "target", "one of the targets", target)
         position, names, first = int(place), self.about.node_names, self.about.first_nodes

@@ -225,8 +225,8 @@ def explain_subject(
         about=(TargetLabels() if labels is None else labels).at(ids),
         network=describe_network(subject),
         subject=subject,
-        attention=subject.attention,
-        roots=subject.roots(ids),
+        attention=None if subject.layers.untraced else subject.attention,
+        roots=None if subject.layers.untraced else subject.roots(ids),
         truth=truth,
     )
     return TargetExplanation(evaluation, subject, strongest_first(scores, reduction.delta_pc))

@@ -248,7 +248,7 @@ class TargetExplanation:
         if any(edge.changes for edge in top_edges):
             lines.append("*: the predicted class changes")
         attention = self.evaluation.attention
-        attends = attention is None or attention.has_attention
+        attends = attention is not None and attention.has_attention
         paths = [str(path) for path in self.paths()] if top_edges and attends else []
         lines = [*lines, f"strongest paths: {'; '.join(paths)}"] if paths else lines
         return [*lines, *self._node_lines()] if follows_all_nodes(self.subject) else lines

@@ -15,8 +15,8 @@ from torch.nn import MultiheadAttention
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.global_attention import global_modules
+from attree.attention.locality import difference
 from attree.attention.provenance import tensors_in
-from attree.attention.softmax_hook import message_passing
 from attree.attention.stand_ins import eval_mode
 from attree.attribution.pairs import Pairs
 from attree.attribution.subgraphs import neighbourhoods
@@ -36,6 +36,12 @@ READS_PADDING = (
     "alone, or with graphs of its own size, has none"
 )
 """Why graphs of different sizes cannot be copied out of their batch."""
+
+OTHER_NODES = "not all of its layers run on the nodes and edges of the data, so any edge may reach any output"
+"""Why no neighbourhood suffices for the nodes of some models, such as those that pool nodes between layers."""
+
+BY_PLACE = "its outputs on copies depend on their order, as where nodes of equal scores are dropped or merged by place"
+"""Why copies of some models that pool nodes between layers differ from the whole batch."""
 
 WIDEST = 2
 """Number of hops by which copies may be wider than the network is deep."""
@@ -59,6 +65,8 @@ class CopiesReducer(ReductionEngine):
     def __init__(self, subject: Subject, memory: int = REDUCTION_MEMORY) -> None:
         super().__init__(subject, memory)
         outputs, call = subject.outputs, subject.call
+        if outputs.level != "graph" and not subject.layers.runs_on_data:
+            raise NotLocalError(call.name, OTHER_NODES)
         if outputs.nodes is not None:
             raise NotLocalError(call.name, "it returns outputs of chosen nodes only, which a copy may lack")
         ids = len(call.of_kind(Kind.IDS))
@@ -95,7 +103,8 @@ class CopiesPass(ReductionPass):
         self._memory = memory
         self._wider = 0
         self._checked: set[int] = set()
-        hidden = max((_width(conv) for conv in message_passing(self.subject.model)), default=1)
+        convs = (module for module in self.subject.model.modules() if isinstance(module, MessagePassing))
+        hidden = max(map(_width, convs), default=1)
         itemsize = self.subject.output.element_size()
         arguments = self.subject.call.of_kind(Kind.NODE) or [self.subject.output]
         features = max(row[:1].numel() * row.element_size() for value in arguments for row in tensors_in(value))
@@ -123,11 +132,29 @@ class CopiesPass(ReductionPass):
             pairs.flow.nonzero().view(-1) if not self._wider else torch.arange(len(pairs), device=pairs.edges.device)
         )
         alone = Rows(torch.arange(places.numel() + 1, device=places.device), pairs.edges[places])
-        done = 0
+        done, outputs = 0, [self.output[:0]]
         for begin, end, output in self._outputs(pairs.targets, pairs.owner[places], alone, protocol):
             writer.fill(places[begin:end], output)
+            if not self.subject.layers.runs_on_data:
+                outputs.append(output.to(self.output.dtype))
             done += end - begin
             progress(done, places.numel())
+        if not self.subject.layers.runs_on_data:
+            self._check_order(pairs.targets, pairs.owner[places], pairs.edges[places], torch.cat(outputs), protocol)
+
+    def _check_order(
+        self, targets: Tensor, owner: Tensor, edges: Tensor, outputs: Tensor, protocol: ReductionProtocol
+    ) -> None:
+        """Raise unless copies in the reverse order give the same outputs.
+
+        A model that drops or merges nodes may sort equal scores by the place that a node has among all copies.
+        """
+        alone = Rows(torch.arange(owner.numel() + 1, device=owner.device), edges.flip(0))
+        expected = outputs.flip(0)
+        reverse = self._outputs(targets.flip(0), (targets.numel() - 1 - owner).flip(0), alone, protocol)
+        for begin, end, output in reverse:
+            if difference(output, expected[begin:end], output.dtype) is not None:
+                raise NotLocalError(self.subject.call.name, BY_PLACE)
 
     @torch.no_grad()
     def reduce_sets(self, targets: Tensor, owner: Tensor, sets: Rows, protocol: ReductionProtocol) -> Tensor:

@@ -290,6 +290,12 @@ class Effects:
         """Return the result of `work` on the recorded pass; if the engine fails, try again with the next engine."""
         subject = self._reducer.subject
         pairs.check(subject.graph)
+        if not protocol.deletes and not self.attention.runs_on_data:
+            assert self.attention.untraced is not None
+            raise UnsupportedModelError(
+                f"Expected layers that run on the nodes and edges of the data for the protocol `{protocol}`, which "
+                f"reduces an edge in every layer: use `removal`. {self.attention.untraced.reason}"
+            )
         if not (protocol.deletes or self.attention.has_attention) and protocol.keeps_weights:
             raise UnsupportedModelError(
                 f"Expected a network with attention along edges for the protocol `{protocol}`, but "

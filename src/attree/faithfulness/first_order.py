@@ -162,7 +162,7 @@ class AttentionRun(MaskedRun):
 
     def softmax(self, call: LayerCall, scores: Tensor, softmax: Softmax) -> Tensor:
         """Run in place of the softmax: record its scores and weights."""
-        if not self.is_masking:
+        if not self.is_masking or self.is_readout(call):
             return softmax(scores)
         edges = call.scored_edges(scores.shape[0])
         if edges is None:
@@ -347,7 +347,7 @@ class MessageRun(AttentionRun):
 
     def messages(self, call: LayerCall, messages: Tensor) -> Tensor | None:
         """Multiply the messages of a layer without attention by ones, to take gradients with respect to these."""
-        if not self.is_masking or call.has_attention:
+        if not self.is_masking or call.has_attention or self.is_readout(call):
             return super().messages(call, messages)
         conv, edges = call.conv, call.edges
         count = messages.shape[conv.node_dim]

@@ -382,6 +382,11 @@ def _checked(
             f"Expected a protocol that takes messages away (`removal`, `weight`), but got `{resolved}`, which keeps "
             "scores before a softmax."
         )
+    if not subject.layers.runs_on_data:
+        raise UnsupportedModelError(
+            f"Expected layers that run on the nodes and edges of the data for effects of nodes, which also lose their "
+            f"self-loops in every layer, but {subject.call.name} has others: `attree.explain` deletes single edges."
+        )
     return subject, resolved, subject.targets(targets), subject.global_trace
 
 

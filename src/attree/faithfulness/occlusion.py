@@ -49,8 +49,10 @@ class BeyondTree:
         """Say why and how far a model reads beyond its layers, for a warning; None if nothing was found."""
         if self.is_complete and not self.count:
             return None
+        if not subject.layers.runs_on_data:
+            return self._beyond_graph(subject)
         hops = f"the {subject.num_layers} hops" if subject.num_layers > 1 else "the hop"
-        layers = "attention layers" if subject.attention.has_attention else "layers"
+        layers = "attention layers" if subject.layers.has_attention else "layers"
         reason = f"{subject.call.name} reads beyond {hops} of its {layers}: {why_beyond(subject)}."
         if not self.is_complete:
             return (
@@ -59,9 +61,23 @@ class BeyondTree:
             )
         many = f"{self.count} edges beyond the computation tree affect" if self.count > 1 else "One edge beyond the "
         many = many if self.count > 1 else f"{many}computation tree affects"
-        scores = "scores of attention" if subject.attention.has_attention else "walks along the layers"
+        scores = "scores of attention" if subject.layers.has_attention else "walks along the layers"
         walk = "GAtt walks to them" if follows_all_nodes(subject) else f"{scores} leave them out"
         return f"{reason} {many} the prediction, by up to {self.largest:.3g}, and {walk}."
+
+
+    def _beyond_graph(self, subject: Subject) -> str:
+        """Say the same of a model whose layers run on other nodes or edges: all edges of a target's graph are pairs."""
+        if not self.is_complete:
+            return (
+                f"The graph has more than {MOST_EDGES:,} edges, so the edges of other graphs were not measured. Some may "
+                f"matter, as {subject.call.name} merges or drops nodes."
+            )
+        edges = f"{self.count} edges" if self.count > 1 else "One edge"
+        return (
+            f"{edges} of other graphs of the batch affect the prediction, by up to {self.largest:.3g}: "
+            f"{subject.call.name} does not keep the graphs of a batch apart, such as where it sorts equal scores."
+        )
 
 
 def reduce_all(
@@ -106,7 +122,7 @@ def reduce_all(
 
 def _used_edges(subject: Subject) -> Tensor:
     """Return the ids of the edges of the data, and of the self-loops that some layer uses."""
-    graph, present = subject.graph, subject.attention.present
+    graph, present = subject.graph, subject.layers.present
     if any(mask is None for mask in present):
         return torch.arange(graph.num_edges, device=graph.device)
     used = torch.stack([mask for mask in present if mask is not None]).any(dim=0)

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv
+from torch_geometric.nn import GATConv, MessagePassing
 
 from attree.attention.graph import EdgeType, Graph, edge_ids, find_type, plain
 from attree.attention.instruments import LayerCall, Softmax, Watcher, instrument
@@ -213,7 +213,7 @@ class ReducedRun(Watcher):
     def softmax(self, call: LayerCall, scores: Tensor, softmax: Softmax) -> Tensor:
         """Compute the softmax of a layer with edges reduced."""
         relation = call.next_relation()
-        if scores.shape[0] == 0 or not self._is_reducing:
+        if scores.shape[0] == 0 or not self._is_reducing or self._is_readout(call):
             return softmax(scores)
         edges = call.scored_edges(scores.shape[0] if relation is None else relation.numel())
         is_reduced = None if edges is None else self._is_reduced(call, edges)
@@ -231,6 +231,8 @@ class ReducedRun(Watcher):
         factor = 0.0 if self.protocol.deletes else self.protocol.weight_factor
         if call.has_attention or factor == 1.0 or not self._is_reducing or messages.shape[call.conv.node_dim] == 0:
             return None
+        if self._is_readout(call):
+            return None
         is_reduced = self._is_reduced(call, call.edges)
         if is_reduced is None or is_reduced.numel() != messages.shape[call.conv.node_dim]:
             raise UnsupportedModelError(
@@ -245,6 +247,11 @@ class ReducedRun(Watcher):
     def _is_reducing(self) -> bool:
         """Whether any edge is reduced within layers."""
         return self._reduced is not None or bool(self._loops)
+
+    def _is_readout(self, call: LayerCall) -> bool:
+        """Whether a call pools nodes, so that it has no edges of the data."""
+        assert self._graph is not None
+        return self._graph.types is None and call.pools(self._graph.num_nodes)
 
     def _is_reduced(self, call: LayerCall, edges: Any) -> Tensor | None:
         """Return a mask of the reduced ones among the edges of a layer; None if they are not edges of the graph."""
@@ -285,5 +292,7 @@ def reduced_run(model: nn.Module, protocol: ReductionProtocol, *, deletes: bool 
         deletes: Whether reduced edges are deleted from the data; None if the protocol says so.
     """
     run = ReducedRun(protocol, protocol.deletes if deletes is None else deletes)
-    with eval_mode(model), torch.no_grad(), instrument(model, run):
+    has_layers = any(isinstance(module, MessagePassing) for module in model.modules())
+    layers = instrument(model, run) if has_layers or not run.deletes else nullcontext()
+    with eval_mode(model), torch.no_grad(), layers:
         yield run

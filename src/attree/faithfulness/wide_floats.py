@@ -148,7 +148,7 @@ class WideSubject:
                 raise
             except Exception as error:
                 subject = self._subject.with_current_weights()  # raises the model's own error, if it fails anyway
-                _ = subject.attention
+                _ = subject.layers
                 self._is_narrow = True
                 if self._own_dtype(subject) == self._dtype:
                     raise
@@ -160,7 +160,7 @@ class WideSubject:
                     stacklevel=2,
                 )
         subject = self._subject.with_current_weights()
-        return ExactRun(subject, subject.attention, self._own_dtype(subject), nullcontext)
+        return ExactRun(subject, subject.layers, self._own_dtype(subject), nullcontext)
 
     def _wide(self) -> ExactRun:
         """Return the run in the exact type; raise if the model fails there, or computes something else."""
@@ -171,7 +171,7 @@ class WideSubject:
         context = WideFloats if self._dtype == torch.float64 else nullcontext
         with context():
             subject = self._subject.on_call(widened(self._converted))
-        attention = subject.attention
+        attention = subject.layers
         output = attention.output
         facts = facts_of(call)
         if not facts.get(RUNS_WIDE):

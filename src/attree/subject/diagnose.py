@@ -33,8 +33,9 @@ def bypass_of(subject: Subject, targets: Tensor | None = None) -> Bypass:
     """
     if is_plain_stack(subject.model):
         return Bypass(0.0)
-    attention, call = subject.attention, subject.call
-    if call.features is None or not attention.has_attention:  # bypasses are found by changing features
+    attention, call = subject.layers, subject.call
+    # Bypasses are found by changing features.
+    if call.features is None or not attention.has_attention or attention.untraced is not None:
         return Bypass(0.0)
     layout = attention.layout
     layers = layout.layers if layout.is_chain else (layout.calls,)
@@ -61,8 +62,10 @@ def what_attention_misses(subject: Subject, bypass: Bypass) -> list[str]:
     call = subject.call
     if call.features is None:
         return []
-    if (odd := odd_outputs(score_tensor(subject.attention.output))) is not None:
+    if (odd := odd_outputs(score_tensor(subject.layers.output))) is not None:
         return [odd]
+    if (untraced := subject.layers.untraced) is not None:
+        return [f"GAtt and other methods that walk the computation tree do not apply to {call.name}. {untraced.reason}"]
     sentences = [str(bypass)] if bypass.exists else []
     if facts_of(call).get(RUNS_ON_ROWS):
         return sentences
@@ -100,7 +103,7 @@ def why_beyond(subject: Subject) -> str:
     farther = _locality_of(subject, FARTHER)
     if farther is None or (farther.compared and not farther.local):
         return "it has a step over all nodes, such as a norm, a pooling or a difference to one node"
-    if subject.attention.attends is not None:
+    if subject.layers.attends is not None:
         return (
             "a layer without attention, or a step between the layers, reads degrees or other edges (in a GCN, an edge "
             "changes the weights of all messages that its end sends)"
@@ -140,7 +143,7 @@ def _locality_of(subject: Subject, farther: int = 0) -> Locality | None:
 
 def _own_output(subject: Subject) -> Tensor:
     """Return the output in the model's own type: that of the captured pass may have been computed in a wider one."""
-    output = subject.attention.output
+    output = subject.layers.output
     weights = [tensor.dtype for tensor in subject.model.parameters() if tensor.is_floating_point()]
     if not isinstance(output, Tensor) or not weights or output.dtype in weights:
         return output
@@ -154,7 +157,7 @@ def _run(subject: Subject) -> Callable[[Any], Any]:
 
 def _predict(subject: Subject) -> Callable[[Tensor], Tensor] | None:
     """Return a function from outputs to predicted classes; None for regression."""
-    output = subject.attention.output
+    output = subject.layers.output
     try:
         head = subject.head.resolve(output)
     except AttreeError:  # the meaning of the outputs is unknown

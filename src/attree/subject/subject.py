@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
-from attree.attention.capture import Attention, capture_run
+from attree.attention.capture import Attention, capture_run, without_tree
 from attree.attention.graph import Graph
+from attree.attention.locality import same
+from attree.attention.provenance import tensors_in
 from attree.attention.stand_ins import eval_mode
 from attree.attention.wiring import Wiring
 from attree.errors import ArgumentError, AttreeError, UnsupportedModelError, expect
@@ -72,10 +74,11 @@ class RecordedPass:
             # A traceback would keep the features of all layers alive.
             reason = error.with_traceback(None)
             try:
-                with eval_mode(call.model), torch.no_grad():
-                    return cls(call, call.run(), reason, reason)
+                attention = without_tree(call.model, call.run, call.values, graph, reason)
+                reads_edges = attention.runs_on_data or _reads_edges(call, attention.output)
             except Exception:
                 raise error from None
+            return cls(call, attention.output, attention if reads_edges else reason)
         trace: GlobalTrace | AttreeError | None
         try:
             trace = global_trace(call, graph, attention.layout, everywhere)
@@ -241,7 +244,13 @@ class Subject:
 
     @property
     def attention(self) -> Attention:
-        """The attention of the recorded pass."""
+        """The attention of the recorded pass; raises if its layers form no computation tree."""
+        self.layers.check_tree()
+        return self.layers
+
+    @property
+    def layers(self) -> Attention:
+        """What the recorded pass says of the layers, also if they form no computation tree (`Attention.untraced`)."""
         if isinstance(self.attention_or_error, AttreeError):
             raise self.attention_or_error.with_traceback(None)
         return self.attention_or_error
@@ -328,7 +337,7 @@ class Subject:
     def _node_weights(self, recorded: RecordedPass | None = None) -> Tensor | None:
         """Return the weights of nodes in the readout if the targets are graphs."""
         batch, attention = self.batch, self.attention_or_error
-        if batch is None or isinstance(attention, AttreeError):
+        if batch is None or isinstance(attention, AttreeError) or attention.untraced is not None:
             return None
         fits = batch.shape == (self.graph.num_nodes,) and batch.dtype == torch.int64
         expected = f"{self.graph.num_nodes} graph ids of dtype torch.int64, one per node"
@@ -355,7 +364,7 @@ class Subject:
     @property
     def num_layers(self) -> int:
         """Depth of the computation tree."""
-        return self.attention.num_layers
+        return self.layers.num_layers
 
     @property
     def device(self) -> torch.device:
@@ -395,6 +404,19 @@ class Subject:
             _ = self.attention  # raises: without the layers, the readout after them cannot be found
         assert self.node_weights is not None
         return Roots.at_graphs(ids, outputs.batch, self.node_weights)
+
+
+@torch.no_grad()
+def _reads_edges(call: ModelCall, output: Any) -> bool:
+    """Whether the output of a call changes without one half of the edges, or without the other."""
+    count = call.edge_index.shape[1]
+    halves = torch.randperm(count, generator=torch.Generator().manual_seed(0)).to(call.edge_index.device).tensor_split(2)
+    for half in halves:
+        with eval_mode(call.model):
+            without = call.without_edges(half).run()
+        if not all(map(same, tensors_in(without), tensors_in(output))):
+            return True
+    return False
 
 
 def _meaning(head: Head, attention: Attention | AttreeError, output: Any) -> Head | AttreeError:

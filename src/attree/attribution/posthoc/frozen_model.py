@@ -118,10 +118,11 @@ class Predictions:
 def full_pass(subject: Subject) -> Attention:
     """Return the attention of a pass over the whole graph, with output and embedding.
 
-    If the subject's attention lacks one of the two, the model runs again.
+    If the subject's attention lacks one of the two, the model runs again. There is no embedding if the layers form no
+    computation tree.
     """
-    attention = subject.attention
-    if attention.output is not None and attention.embedding is not None:
+    attention = subject.layers
+    if attention.untraced is not None or (attention.output is not None and attention.embedding is not None):
         return attention
     return capture_run(subject.model, subject.call.run, subject.graph)
 
@@ -188,7 +189,7 @@ class TrainedMethod(AttributionMethod, Generic[Fit]):
                 f"Expected outputs of nodes or graphs for {self.label}, but {subject.call.name} returns one row per "
                 "pair of nodes: methods that are trained first do not support these; all others do."
             )
-        attention = subject.attention
+        attention = subject.layers
         if self._fitted is None or self._fitted[0]() is not attention:
             with frozen_subject(subject, self.seed) as frozen:
                 self._fitted = weakref.ref(attention), self.fit(frozen)

@@ -106,10 +106,15 @@ class MaskedRun(Watcher):
         """Whether the current pass is masked; passes that check copies are not."""
         return self._mask is not None
 
+    def is_readout(self, call: LayerCall) -> bool:
+        """Whether a call pools nodes, so that it has no edges of the data."""
+        assert self._copies is not None
+        return self._copies.subject.graph.types is None and call.pools(self._copies.call.num_nodes)
+
     def messages(self, call: LayerCall, messages: Tensor) -> Tensor | None:
         """Multiply messages by the mask, if there is one."""
         # As in PyG's explainers, layers with `explain` set to False are not masked.
-        if not self.is_masking or call.conv.explain is False:
+        if not self.is_masking or call.conv.explain is False or self.is_readout(call):
             return None
         size = [1] * messages.dim()
         size[call.conv.node_dim] = -1

@@ -34,6 +34,7 @@ from attree.faithfulness.protocol import PROTOCOLS, ReductionProtocol, reduced_r
 from attree.faithfulness.reduction import Progress, ReductionEngine, ReductionPass, ReductionWriter
 from attree.faithfulness.wide_floats import ExactRun, WideSubject
 from attree.subject import Part, Subject
+from attree.subject.model_call import NotRowwiseError
 from attree.tensors.arrays import take_rows
 from attree.tensors.memory import REDUCTION_MEMORY
 from attree.tensors.precision import same
@@ -56,6 +57,8 @@ class ExactReducer(ReductionEngine):
 
     def __init__(self, subject: Subject, memory: int = REDUCTION_MEMORY) -> None:
         super().__init__(subject, memory)
+        if not subject.layers.runs_on_data:
+            raise NotRowwiseError("not all of its layers run on the nodes and edges of the data")
         recorder = Recorder(subject.call, subject.graph, memory, edge_free_modules(subject))
         self._checker = Checker(recorder, subject.graph, subject.outputs)
         self._plans: dict[bool, ReductionPlan] = {}
@@ -97,7 +100,8 @@ class ExactPass(ReductionPass):
     def __init__(
         self, reducer: ExactReducer, recording: Recording, stages: Stages, run: Callable[[], ExactRun]
     ) -> None:
-        attention = recording.attention
+        # The recording lists all calls, from which a subject picks its layers, if there are any to pick.
+        attention = None if reducer.subject.layers.untraced else recording.attention
         super().__init__(reducer.subject, attention or (lambda: run().attention), recording.output)
         self._run = run if has_layers_without_attention(reducer.subject.model) else None
         self._reducer = reducer
