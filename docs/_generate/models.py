@@ -19,8 +19,8 @@ from torch_geometric.nn import (
     APPNP,
     GAT,
     AGNNConv,
-    ASAPooling,
     ARMAConv,
+    ASAPooling,
     AttentiveFP,
     ChebConv,
     DenseGATConv,
@@ -334,7 +334,7 @@ def data_for(name: str) -> Data | HeteroData:
 
 
 def how(name: str) -> tuple[str, str, str]:
-    """Return by which engine edges are deleted, by which their weights are set to 0, and whether there is a tree to walk.
+    """Return by which engine edges are deleted, by which weights are set to 0, and whether there is a tree to walk.
 
     If neither is possible, the first says why.
     """

@@ -131,7 +131,7 @@ def test_effects_are_those_of_the_model_itself(name: str) -> None:
         ):
             if edge >= pairs.graph.num_proper_edges:
                 continue
-            column = int((EDGES == ends[:, edge : edge + 1]).all(dim=0).nonzero())
+            column = int((ends[:, edge : edge + 1] == EDGES).all(dim=0).nonzero())
             row = before[TARGETS[owner]]
             after = changed(model, column, protocol)[TARGETS[owner]]
             assert effect == pytest.approx(float((row - after)[row.argmax()]), abs=1e-7)
@@ -145,7 +145,7 @@ def test_gates_are_no_computation_tree_and_all_other_methods_work(name: str) -> 
     result = attree.evaluate(model, DATA, TARGETS)
     assert list(result.pair_scores) == ["occlusion", "message_gradient", "saliency", "random"]
     assert list(result.reductions) == ["removal", "weight"]
-    with pytest.raises(UnsupportedModelError, match="are combined by `(GRU|GRUCell|LSTM|product)`.*`occlusion`"):
+    with pytest.raises(UnsupportedModelError, match=r"are combined by `(GRU|GRUCell|LSTM|product)`.*`occlusion`"):
         attree.evaluate(model, DATA, TARGETS, ["gatt"])
     subject = Subject.of_data(model, DATA)
     assert subject.layers.has_attention is any(isinstance(module, GATConv) for module in model.modules())

@@ -224,7 +224,7 @@ def test_methods_that_walk_the_tree_are_refused_by_name(name: str) -> None:
             method.attribute(subject, [0])
     with pytest.raises(UnsupportedModelError, match=REFUSALS[name]):
         attree.evaluate(model, data, [0], ["gatt"], "removal")
-    with pytest.raises(UnsupportedModelError, match="for the protocol `weight`.*use `removal`"):
+    with pytest.raises(UnsupportedModelError, match=r"for the protocol `weight`.*use `removal`"):
         attree.explain(model, data, 0, protocol="weight")
 
 
@@ -306,7 +306,7 @@ def test_attentive_fp_is_walked_through_its_layers_of_atoms() -> None:
     subject = Subject.of_data(model, data, readout="sum")
     graph_, attention = subject.graph, subject.attention
     assert len(attention.weights) == 3
-    assert [conv for conv in subject.attention.layout.calls] == [0, 1, 2]
+    assert list(attention.layout.calls) == [0, 1, 2]
     alphas = [
         torch.zeros(graph_.num_nodes, graph_.num_nodes, dtype=torch.float64).index_put(
             (graph_.destination, graph_.source), weights.mean(dim=1), accumulate=True

@@ -113,7 +113,7 @@ class LayerCall:
         return isinstance(self.features, tuple | list | dict)
 
     def pools(self, num_nodes: int) -> bool:
-        """Whether messages go from all nodes of a graph of one type to fewer or more rows, as in a readout by attention.
+        """Whether messages go from all nodes of a graph of one type to other rows, as in a readout by attention.
 
         Its edges lead from nodes to graphs: they are no edges of the data.
         """

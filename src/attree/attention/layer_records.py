@@ -40,7 +40,6 @@ from attree.attention.provenance import NONE, Marks
 from attree.errors import UnsupportedModelError
 from attree.tensors.precision import same
 
-
 RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 """Recurrent modules and cells of torch (GRU, LSTM, GRUCell and others)."""
 

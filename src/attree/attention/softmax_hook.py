@@ -36,7 +36,6 @@ from torch_geometric.utils import softmax as pyg_softmax
 from attree.attention.global_attention import reader_of
 from attree.errors import UnsupportedModelError
 
-
 DENSE = (DenseGATConv, DenseGCNConv, DenseGINConv, DenseGraphConv, DenseSAGEConv)
 """Layers that run on a dense adjacency matrix."""
 

@@ -84,8 +84,8 @@ def default_methods(reducer: Reducer | None, protocols: Iterable[ReductionProtoc
         protocols: The protocols that are measured. Without `removal`, occlusion would have to be measured by itself.
     """
     if reducer is not None and reducer.subject.layers.untraced is not None:
-        names = UNTRACED_METHODS if reducer.subject.layers.runs_on_data else POOLED_METHODS
-        return [name for name in METHODS if name in names]
+        untraced = UNTRACED_METHODS if reducer.subject.layers.runs_on_data else POOLED_METHODS
+        return [name for name in METHODS if name in untraced]
     if reducer is not None and not reducer.subject.layers.has_attention:
         try:
             over_all_nodes = reducer.subject.global_trace is not None
@@ -99,9 +99,7 @@ def default_methods(reducer: Reducer | None, protocols: Iterable[ReductionProtoc
     return [name for name in METHODS if name in compared]
 
 
-def defined_protocols(
-    protocols: tuple[ReductionProtocol, ...], subject: Subject
-) -> tuple[ReductionProtocol, ...]:
+def defined_protocols(protocols: tuple[ReductionProtocol, ...], subject: Subject) -> tuple[ReductionProtocol, ...]:
     """Return the protocols that are defined for a subject, if these are the default ones; otherwise all.
 
     A protocol that reduces an edge in every layer is not defined if some layers run on other nodes or edges than those

@@ -15,7 +15,6 @@ from torch.nn import MultiheadAttention
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.global_attention import global_modules
-from attree.attention.locality import difference
 from attree.attention.provenance import tensors_in
 from attree.attention.stand_ins import eval_mode
 from attree.attribution.pairs import Pairs
@@ -28,7 +27,7 @@ from attree.subject.arguments import Kind
 from attree.subject.model_call import NotLocalError, check_local, target_outputs
 from attree.tensors.arrays import Rows, expand
 from attree.tensors.memory import REDUCTION_MEMORY, chunk_bounds
-from attree.tensors.precision import exact_dtype, resolution
+from attree.tensors.precision import difference, exact_dtype, resolution
 
 READS_PADDING = (
     "on copies its outputs differ: it attends over all nodes by sums that may count the padding of a batch (PyG's "

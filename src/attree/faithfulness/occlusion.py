@@ -65,13 +65,12 @@ class BeyondTree:
         walk = "GAtt walks to them" if follows_all_nodes(subject) else f"{scores} leave them out"
         return f"{reason} {many} the prediction, by up to {self.largest:.3g}, and {walk}."
 
-
     def _beyond_graph(self, subject: Subject) -> str:
         """Say the same of a model whose layers run on other nodes or edges: all edges of a target's graph are pairs."""
         if not self.is_complete:
             return (
-                f"The graph has more than {MOST_EDGES:,} edges, so the edges of other graphs were not measured. Some may "
-                f"matter, as {subject.call.name} merges or drops nodes."
+                f"The graph has more than {MOST_EDGES:,} edges, so edges of other graphs were not measured; some may "
+                f"matter where {subject.call.name} merges or drops nodes."
             )
         edges = f"{self.count} edges" if self.count > 1 else "One edge"
         return (

@@ -11,7 +11,6 @@ from torch_geometric.data import Data, HeteroData
 
 from attree.attention.capture import Attention, capture_run, without_tree
 from attree.attention.graph import Graph
-from attree.attention.locality import same
 from attree.attention.provenance import tensors_in
 from attree.attention.stand_ins import eval_mode
 from attree.attention.wiring import Wiring
@@ -23,6 +22,7 @@ from attree.subject.level import level_of
 from attree.subject.model_call import ModelCall
 from attree.subject.readout import PoolTrace, Readout, check_readout, read_readout, readout_weights, record_pools
 from attree.subject.roots import LEVELS, Level, OutputLevel, Roots, Targets
+from attree.tensors.precision import same
 
 
 @dataclass(frozen=True, eq=False)
@@ -409,9 +409,8 @@ class Subject:
 @torch.no_grad()
 def _reads_edges(call: ModelCall, output: Any) -> bool:
     """Whether the output of a call changes without one half of the edges, or without the other."""
-    count = call.edge_index.shape[1]
-    halves = torch.randperm(count, generator=torch.Generator().manual_seed(0)).to(call.edge_index.device).tensor_split(2)
-    for half in halves:
+    order = torch.randperm(call.edge_index.shape[1], generator=torch.Generator().manual_seed(0))
+    for half in order.to(call.edge_index.device).tensor_split(2):
         with eval_mode(call.model):
             without = call.without_edges(half).run()
         if not all(map(same, tensors_in(without), tensors_in(output))):
