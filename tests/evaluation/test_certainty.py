@@ -15,8 +15,6 @@ from scipy import stats
 from attree.data import Infection
 from attree.errors import ArgumentError
 from attree.evaluation import Evaluation, EvaluationConfig, MetricName, evaluate
-from attree.evaluation.certainty import influences_of
-from attree.evaluation.columns import PairColumns
 from attree.io.files import read_metrics
 from attree.metrics.functional import pearson_by_target
 from attree.models import GAT
@@ -132,18 +130,6 @@ def test_a_method_differs_from_itself_by_nothing(result: Evaluation) -> None:
     assert (nothing.value, nothing.low, nothing.high, nothing.is_certain) == (0.0, 0.0, 0.0, False)
     with pytest.raises(ArgumentError, match="statistic"):
         result.difference("gatt", "avgatt", "weight")
-
-
-def test_pairs_of_several_processes_are_those_of_one(result: Evaluation) -> None:
-    whole = result.columns()
-    parts = []
-    for rank in range(3):
-        parts.append(whole.at((whole.owner % 3 == rank).nonzero().view(-1)))
-    joined = PairColumns.joined(parts)
-    assert torch.equal(joined.owner, whole.owner)
-    alone, together = (influences_of(result.metrics, columns, None, ()) for columns in (whole, joined))
-    for name, influence in alone.influences.items():
-        np.testing.assert_array_equal(influence.by_target, together.influences[name].by_target)
 
 
 def test_intervals_are_in_tables_and_files(result: Evaluation, tmp_path: Path) -> None:

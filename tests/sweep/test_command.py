@@ -219,7 +219,7 @@ def test_stop_ends_a_running_process_at_once_and_starts_no_other(tmp_path: Path)
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     with ThreadPoolExecutor() as executor:
-        status = executor.submit(processes.launch, ["fit"], tmp_path / "log", environment)
+        status = executor.submit(processes.launch, ["fit", "--config", "infection"], tmp_path / "log", environment)
         while not (tmp_path / "started").exists() and not status.done():
             sleep(0.05)
         processes.stop()
