@@ -79,6 +79,10 @@ def embedded(page: Path) -> dict[str, Any]:
         drawn = [target[name] for name in ("predicted", "confidence", "true", "treeSize", "wholeEdges", "spacing")]
         target.clear()
         target |= {"edges": sorted(zip(*columns, strict=True)), "nodes": sorted(nodes), "drawn": drawn}
+    network = content["network"]
+    num_rows = network.pop("rows")
+    tables = [np.reshape(numbers(values), (num_rows, -1)) for values in network.pop("inputs").values()]
+    network["inputs"] = sorted(np.concatenate(tables, axis=1).tolist())  # rows are in the order of the edges
     return content
 
 

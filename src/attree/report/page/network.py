@@ -332,6 +332,7 @@ class PageNetwork:
     def content(self) -> dict[str, Any]:
         """Return the network as plain values for the page."""
         layers = []
+        reads_degrees = any(layer.kind == "gcn" for layer in self.layers)
         for number, layer in enumerate(self.layers):
             projections = () if number > 0 else ("left", "right", "left_bias", "right_bias")
             weights = {name: packed(values, "f4") for name, values in layer.weights.items() if name not in projections}
@@ -343,7 +344,7 @@ class PageNetwork:
             "pooling": self.pooling,
             "binary": self.is_binary,
             "inputs": {side: packed(table, "f4") for side, table in self.tables.items()},
-            "degree": packed(self.degree[self.nodes], "i4"),
+            "degree": packed(self.degree[self.nodes if reads_degrees else []], "i4"),
             "rows": len(self.nodes),
         }
 
