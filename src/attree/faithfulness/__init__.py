@@ -6,11 +6,11 @@ The methods that score an edge by this effect are here too, because they use the
 
 from attree.defaults import PROTOCOLS as DEFAULT_PROTOCOLS
 from attree.faithfulness.copies import CopiesReducer
+from attree.faithfulness.cut_nodes import NodeEffects, key_effects, node_effects, pair_effects
 from attree.faithfulness.effects import Effects, Reducer, reduce_attention
 from attree.faithfulness.exact.algebra import LayerAlgebra, States, register_algebra
 from attree.faithfulness.exact.reducer import ExactReducer
 from attree.faithfulness.first_order import AttentionGradient, MessageGradient
-from attree.faithfulness.cut_nodes import NodeEffects, key_effects, node_effects, pair_effects
 from attree.faithfulness.occlusion import Occlusion, OcclusionExplainer, delete_edges, score_pairs
 from attree.faithfulness.protocol import (
     PROTOCOLS,
