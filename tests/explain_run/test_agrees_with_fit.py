@@ -12,8 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch_geometric.data import Data
 
+import attree
 from attree import defaults
 from attree.cli import main
 from attree.cli.arguments import serve_parser
@@ -81,6 +83,22 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     main(["fit", f"--data={RINGS}", "--model=GraphClassifier", "--model.lr=0.05", *net, *quiet, *explained])
     return folder / "runs" / "version_0"
+
+
+def fit_config(config: str, folder: Path, *arguments: str) -> Path:
+    quiet = ["--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false", "--trainer.max_epochs=2"]
+    main(["fit", f"--config={config}", *quiet, *EXPLAINED, f"--trainer.logger.save_dir={folder}", *arguments])
+    return folder / config / "version_0"
+
+
+@pytest.fixture(scope="module")
+def types(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fit_config("hetero_infection", tmp_path_factory.mktemp("types"))
+
+
+@pytest.fixture(scope="module")
+def links(tmp_path_factory: pytest.TempPathFactory, data_root: str) -> Path:
+    return fit_config("cora_links", tmp_path_factory.mktemp("links"), f"--data.root={data_root}")
 
 
 def explain(run: Path, out: Path, *arguments: str) -> dict[str, float]:
@@ -170,6 +188,55 @@ def test_serve_shows_what_a_fit_shows(nodes: Path) -> None:
 
     assert measured(served) == pytest.approx(measured(fitted), abs=1e-6, nan_ok=True)
     assert without_truth(served["verdict"]) == without_truth(fitted["verdict"])
+
+
+@pytest.mark.parametrize(
+    "level",
+    [
+        "nodes",
+        pytest.param("graphs", marks=pytest.mark.long),
+        pytest.param("types", marks=pytest.mark.long),
+        pytest.param("links", marks=[pytest.mark.long, pytest.mark.needs("planetoid/Cora")]),
+    ],
+)
+def test_every_door_has_the_same_headline_methods_and_name(
+    level: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """The fit, TensorBoard, the page, `evaluate`, `explain` and `serve`."""
+    run: Path = request.getfixturevalue(level)
+    targets = f"random:{NUM_TARGETS}"
+    explain(run, tmp_path, f"--targets={targets}")
+    loaded = load_run(run, allow=[RINGS]) if level == "graphs" else load_run(run)
+    model = loaded.module if level in ("graphs", "links") else loaded.net
+    result = attree.evaluate(model, loaded, num_targets=NUM_TARGETS)
+    parsed = serve_parser().parse_args([str(run), f"--allow={RINGS}"])
+    with run_server(run, targets, parsed.methods, parsed.protocols, allow=parsed.allow) as server:
+        served = page_content(server.page.decode())
+    (text,) = EventAccumulator(str(run)).Reload().Tensors("attree/results/text_summary")
+    first = [line.strip("*") for line in text.tensor_proto.string_val[0].decode().split("\n") if line.startswith("**")]
+    fitted, explained = page(run / "page.html"), page(tmp_path / "page.html")
+    recorded = json.loads((run / "metrics.json").read_text())["headline"]
+    headlines = {
+        "evaluate": result.verdict.headline,
+        "fit's page": fitted["headline"],
+        "explain's page": explained["headline"],
+        "serve": served["headline"],
+        "TensorBoard": "\n".join(first[: len(recorded.splitlines())]),
+    }
+    # Where one door knows true edges, it says more at once, and each of its intervals is wider: compared below.
+    said = {door: without_truth(re.sub(r" \[.*?\]", "", text).splitlines()) for door, text in headlines.items()}
+    assert said == dict.fromkeys(headlines, without_truth(re.sub(r" \[.*?\]", "", recorded).splitlines()))
+    explained_again = Evaluation.load(tmp_path)
+    for method in ("gatt", "avgatt"):
+        statistic = (method, "removal", "within_pearson")
+        assert explained_again.interval(*statistic) == pytest.approx(result.interval(*statistic), abs=1e-9)
+    pages = (fitted, explained, served)
+    names = list(result.pair_scores)
+    assert "occlusion" in names
+    assert [[method["name"] for method in shown["methods"]] for shown in pages] == [names] * 3
+    assert {shown["title"] for shown in pages} == {result.title}
+    assert {shown["opensWith"] for shown in pages} == {"occlusion"}
+    assert all(sorted(shown["classNames"] or []) == sorted(fitted["classNames"] or []) for shown in pages)
 
 
 def test_every_table_says_which_targets_ground_truth_is_of(

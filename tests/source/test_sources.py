@@ -152,3 +152,14 @@ def test_what_no_graph_comes_from_is_refused_by_name() -> None:
         evaluate(GAT(6, 8, 2, CLASSES), graphs, num_targets=2)
     with pytest.raises(AttreeError, match="no loader of graphs"):
         source_of(Trainer(accelerator="cpu", logger=False, enable_checkpointing=False))
+
+
+def test_an_encoder_of_links_is_not_taken_for_a_classifier_of_nodes() -> None:
+    """Of a run on links, `run.net` gives embeddings: its columns are no classes."""
+    graph = node_graph()
+    del graph.y
+    graph.edge_label_index = graph.edge_index[:, :4]
+    encoder = GAT(6, 8, 2, 5)
+    with pytest.raises(AttreeError, match=r"model of links.*run\.module.*outputs of nodes"):
+        attree.evaluate(encoder, graph)
+    assert attree.evaluate(encoder, graph, [1, 2], ["gatt"], PROTOCOLS, level="node").targets.tolist() == [1, 2]

@@ -224,6 +224,9 @@ def explained_by_user(
         is_users = source.graphs[0] is data
         graph = source.on([0], None if is_users else _device_of(model))
         subject = checked_subject(model, graph, source, reading)
+        if source.only_links and reading.level is None:
+            expected = "a model of links, as the data has links to predict (of a run, `run.module`; or `level='node'`)"
+            expect(subject.level == "edge", "model", expected, f"outputs of {subject.level}s")
         ids, positions = asked_targets(subject, targets, num_targets, seed, source.choice), None
     else:
         positions = _positions(targets, num_targets, source, seed)

@@ -117,7 +117,7 @@ def _of_known_module(module: Any, subset: Subset, seed: int) -> Source | None:
     """Return the source of a data module of attree or PyG; None for any other data module."""
     if isinstance(module, LinkDataModule):
         linked_graph = module.graph if subset == "all" else module.parts[subset]
-        return Source([linked_graph], num_classes=2, class_names=LINK_NAMES, name=module.name)
+        return Source([linked_graph], num_classes=2, class_names=LINK_NAMES, only_links=True, name=module.name)
     if isinstance(module, HeteroDataModule | NodeDataModule):
         is_plain = isinstance(module, NodeDataModule)
         return Source(

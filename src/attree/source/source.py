@@ -165,7 +165,7 @@ def source_of(data: Any, seed: int = 0) -> Source:
             "with `to_data()` if it fits into memory."
         )
     if isinstance(data, Data | HeteroData):
-        return Source([data])
+        return Source([data], only_links=_has_only_links(data))
     if hasattr(data, "__getitem__"):
         return of_datasets({"all": [as_dataset(data)]}, "all", seed)
     from attree.source.from_lightning import of_lightning  # Lightning takes long to import
@@ -249,6 +249,11 @@ def of_datasets(parts: dict[str, list[Any]], subset: Subset, seed: int) -> Sourc
     return Source(graphs, torch.cat(positions), subset=subset)
 
 
+def _has_only_links(graph: Data | HeteroData) -> bool:
+    """Whether a graph has links to predict, and no labels of nodes."""
+    return "edge_label_index" in graph and "y" not in graph
+
+
 def of_graph(graph: Data | HeteroData, subset: Subset, nodes: Any = None, named: Any = None) -> Source:
     """Explain the nodes of a graph (of one type, if it has several), or its links if it has `edge_label_index`.
 
@@ -260,7 +265,7 @@ def of_graph(graph: Data | HeteroData, subset: Subset, nodes: Any = None, named:
     """
     if not isinstance(graph, HeteroData):
         choice = nodes_of(graph, subset) if nodes is None else _ids(nodes)
-        return Source([graph], choice, only_links="edge_label_index" in graph and "y" not in graph, subset=subset)
+        return Source([graph], choice, only_links=_has_only_links(graph), subset=subset)
     node_type = explained_type(graph, named)
     if node_type is None:
         expect(subset == "all", "subset", "'all' if pairs of nodes are explained", subset)
