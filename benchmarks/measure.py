@@ -217,11 +217,6 @@ def end(child: subprocess.Popen[bytes]) -> None:
 
 def provenance(repository: Repository) -> dict[str, Any]:
     """Commit, date, versions and machine of a measurement that starts now."""
-    described = subprocess.run(
-        ["git", "-C", str(repository.root), "describe", "--always", "--dirty", "--exclude", "*"],
-        capture_output=True,
-        text=True,
-    )
     packages = {"torch": "torch", "torch_geometric": "torch-geometric"}
     versions = {name: installed_version(package) for name, package in packages.items()}
     machine = {
@@ -231,11 +226,21 @@ def provenance(repository: Repository) -> dict[str, Any]:
         "load": round(os.getloadavg()[0], 1),
     }
     return {
-        "commit": described.stdout.strip(),
+        "commit": _commit(repository.root),
         "date": datetime.now(UTC).date().isoformat(),
         "versions": {"attree": attree.__version__, "python": platform.python_version(), **versions},
         "machine": machine,
     }
+
+
+def _commit(root: Path) -> str:
+    """The commit that is measured, marked if the code was changed since; empty outside a repository."""
+    git = ["git", "-C", str(root)]
+    commit = subprocess.run([*git, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True).stdout.strip()
+    changed = subprocess.run(
+        [*git, "diff", "--quiet", "HEAD", "--", "src", "benchmarks", "configs"], capture_output=True
+    )
+    return f"{commit}-changed" if commit and changed.returncode else commit
 
 
 def _cpu() -> str:

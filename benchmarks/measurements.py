@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from sweep_tables import networks_table, penalties_table, study_table
+
 
 class Output(NamedTuple):
     """What the commands of a measurement left.
@@ -137,6 +139,11 @@ def end_of_fit(output: Output) -> list[str]:
 def recorded(output: Output) -> list[str]:
     """What the Python blocks of a page print, as docs/_generate/recorded.py separates it."""
     return [f"```text\n{text}```\n" for text in output.printed[-1].split("\f") if text.strip()]
+
+
+def sweep_table(name: str, make: Callable[[Path], str]) -> Text:
+    """A table made of the results of a sweep."""
+    return lambda output: [f"\n{make(output.folder / 'logs' / 'sweeps' / name / 'results.csv')}\n"]
 
 
 BY_HAND = None
@@ -309,16 +316,30 @@ MEASUREMENTS = (
         60,
         _blocks("lab/intervals", pooled_intervals=table(0)),
     ),
-    _sweep("explainable_nets", 15, _blocks("lab/gat_or_gcn", gat_or_gcn=BY_HAND)),
-    _sweep("penalties_cora", 40, _blocks("lab/regularization", penalties_cora=BY_HAND), penalties_cora="over_uniform"),
     _sweep(
-        "penalties_texas", 15, _blocks("lab/regularization", penalties_texas=BY_HAND), penalties_texas="over_uniform"
+        "explainable_nets", 15, _blocks("lab/gat_or_gcn", gat_or_gcn=sweep_table("explainable_nets", networks_table))
     ),
-    _sweep("penalties_infection", 90, _blocks("lab/regularization", penalties_infection=BY_HAND)),
+    _sweep(
+        "penalties_cora",
+        40,
+        _blocks("lab/regularization", penalties_cora=sweep_table("penalties_cora", penalties_table)),
+        penalties_cora="over_uniform",
+    ),
+    _sweep(
+        "penalties_texas",
+        15,
+        _blocks("lab/regularization", penalties_texas=sweep_table("penalties_texas", penalties_table)),
+        penalties_texas="over_uniform",
+    ),
+    _sweep(
+        "penalties_infection",
+        90,
+        _blocks("lab/regularization", penalties_infection=sweep_table("penalties_infection", penalties_table)),
+    ),
     _sweep(
         "penalties_ba_shapes",
         60,
-        _blocks("lab/regularization", penalties_ba_shapes=BY_HAND),
+        _blocks("lab/regularization", penalties_ba_shapes=sweep_table("penalties_ba_shapes", penalties_table)),
         penalties_ba_shapes="over_uniform",
     ),
     _sweep("frontier_cora", 60, {}, frontier_cora="frontier"),
@@ -328,7 +349,7 @@ MEASUREMENTS = (
     _sweep(
         "regularization",
         25,
-        _blocks("lab/regularization", regularization_study=BY_HAND),
+        _blocks("lab/regularization", regularization_study=sweep_table("regularization", study_table)),
         regularization="curves",
         pareto="scatter",
     ),

@@ -99,7 +99,7 @@ def inputs_of(measurement: Measurement) -> list[str]:
             if before in ("--config", "sweep"):
                 files.append(f"configs/{'sweeps/' if before == 'sweep' else ''}{word}.yaml")
     for name in files:
-        files += [other for other in _imports(name) if other not in files]
+        files += [other for other in (*_imports(name), *_base_config(name)) if other not in files]
     return list(dict.fromkeys(files))
 
 
@@ -109,6 +109,13 @@ def _imports(name: str) -> list[str]:
         return []
     modules = re.findall(r"^(?:from|import) (\w+)", (ROOT / name).read_text(encoding="utf-8"), flags=re.MULTILINE)
     return [f"benchmarks/{module}.py" for module in modules if (ROOT / "benchmarks" / f"{module}.py").is_file()]
+
+
+def _base_config(name: str) -> list[str]:
+    """The config that a sweep starts from."""
+    if not name.startswith("configs/sweeps/") or not (ROOT / name).is_file():
+        return []
+    return [f"configs/{yaml.safe_load((ROOT / name).read_text(encoding='utf-8'))['config']}.yaml"]
 
 
 def inputs_hash(measurement: Measurement, read: Callable[[str], str]) -> str:

@@ -12,10 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import measure
 import results
+import sweep_tables
 from attree.io.files import FolderLock
 from measurements import MEASUREMENTS, Block, Measurement, Output, end_of_fit, paragraphs, section, table, table_below
 from results import Repository, age, differences, file_hash, names_of, result_of
@@ -334,3 +336,40 @@ def test_texts_are_cut_out_of_what_is_printed() -> None:
     assert paragraphs("first\n", "\n## Under")(output) == ["\n| a |\n|---|\n| 1 |\n\n"]
     fit = "epoch 3\nUse occlusion. \nGAtt 0.5\ntrain/loss 0.1\nPage: x\n"
     assert end_of_fit(Output((fit,), Path())) == ["```\nUse occlusion.\nGAtt 0.5\ntrain/loss 0.1\n```\n"]
+
+
+RUNS = """sweep,entropy,head_agreement,seed,run,val/acc,explain/gatt/weight/faithfulness,\
+explain/uniform/weight/faithfulness,explain/gatt/removal/faithfulness,explain/uniform/removal/faithfulness
+none,0,,0,a,0.5,0.7,0.6,0.3,0.3
+none,0,,1,b,0.7,0.9,0.8,0.3,0.1
+entropy,0.1,,0,c,0.5,0.5,0.5,0.5,0.5
+entropy,0.1,,1,d,0.5,0.5,0.5,0.5,0.5
+head_agreement,,0,0,e,0.5,0.5,0.75,0.5,0.5
+head_agreement,,1,0,f,0.5,0.5,0.25,0.5,0.5
+"""
+
+
+def test_the_table_of_penalties_has_means_spreads_and_the_gain_over_uniform(tmp_path: Path) -> None:
+    (tmp_path / "results.csv").write_text(RUNS)
+    assert sweep_tables.penalties_table(tmp_path / "results.csv").splitlines() == [
+        "| penalty | val/acc | GAtt `weight` | over uniform | GAtt `removal` | over uniform |",
+        "|---|---|---|---|---|---|",
+        "| none | 0.600 ± 0.141 | 0.800 ± 0.141 | +0.100 ± 0.000 | 0.300 ± 0.000 | +0.100 ± 0.141 |",
+        "| `entropy` 0.1 | 0.500 ± 0.000 | 0.500 ± 0.000 | +0.000 ± 0.000 | 0.500 ± 0.000 | +0.000 ± 0.000 |",
+        "| none, 4 heads | 0.500 ± nan | 0.500 ± nan | -0.250 ± nan | 0.500 ± nan | +0.000 ± nan |",
+        "| `head_agreement` 1, 4 heads | 0.500 ± nan | 0.500 ± nan | +0.250 ± nan | 0.500 ± nan | +0.000 ± nan |",
+    ]
+
+
+def test_the_table_of_networks_has_student_intervals_and_marks_the_best(tmp_path: Path) -> None:
+    names = [f"explain/{name}/within_pearson" for name in ("structure/removal", "message_gradient/removal")]
+    names += [f"explain/{name}/within_pearson" for name in ("saliency/removal", "structure/weight", "saliency/weight")]
+    rows = [
+        {"network": f"attree.models.{network}", "seed": seed, "val/acc": 0.8, **dict.fromkeys(names, value)}
+        for network, values in {"GAT": (0.1, 0.2, 0.3), "GCN": (0.4, 0.4, 0.4)}.items()
+        for seed, value in enumerate(values)
+    ]
+    pd.DataFrame(rows).to_csv(tmp_path / "results.csv", index=False)
+    gat, gcn = sweep_tables.networks_table(tmp_path / "results.csv").splitlines()[2:]
+    assert gat.startswith("| GAT | 0.80 ±0.00 | 0.20 ±0.25 |")  # Student's t with two degrees of freedom: 4.303
+    assert gcn.startswith("| GCN | 0.80 ±0.00 | **0.40** ±0.00 |")
