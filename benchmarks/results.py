@@ -6,7 +6,7 @@ docs/_generate/numbers has a file for each block and each picture of benchmarks/
 - commit, date, seconds, versions, machine: where they come from. `imported` results were measured before results were
   stored: commit, date and version are those with which their numbers first stood in the docs, and `note` is what the
   docs said of the machine;
-- inputs: a hash of the scripts and configs that the commands name, without comments and docstrings.
+- inputs: a hash of the scripts and configs that the commands name, without comments, docstrings and local names.
 
 A result is *old* if attree's version or these inputs are others now. Pages say below a block when and with which
 version it was measured, and whether the command has changed since. So a number that is old says so, and pages are right
@@ -119,7 +119,7 @@ def _base_config(name: str) -> list[str]:
 
 
 def inputs_hash(measurement: Measurement, read: Callable[[str], str]) -> str:
-    """A hash of the inputs' content, without comments and docstrings.
+    """A hash of the inputs' content, without what changes nothing: comments, docstrings, type hints, local names.
 
     Args:
         measurement: The measurement.
@@ -137,7 +137,7 @@ def inputs_hash(measurement: Measurement, read: Callable[[str], str]) -> str:
 def _content(name: str, text: str) -> str:
     """What counts of a file."""
     if name.endswith(".py"):
-        return ast.dump(_without_docstrings(ast.parse(text)))
+        return ast.dump(_plain(ast.parse(text)))
     if name.endswith(".yaml"):
         return repr(yaml.safe_load(text))
     if name.endswith(".md"):
@@ -147,11 +147,32 @@ def _content(name: str, text: str) -> str:
     return text
 
 
-def _without_docstrings(tree: ast.Module) -> ast.Module:
+def _plain(tree: ast.Module) -> ast.Module:
+    """A script without docstrings, type hints and the names of local variables, which change nothing."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             node.body = node.body[1:]
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+        if isinstance(node, ast.arg):
+            node.annotation = None
+    for function in tree.body:
+        if isinstance(function, ast.FunctionDef):
+            _number_locals(function)
     return tree
+
+
+def _number_locals(function: ast.FunctionDef) -> None:
+    """Replace the names of a function's local variables by numbers, in the order in which they appear."""
+    bound = [node for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    arguments = [node for node in ast.walk(function) if isinstance(node, ast.arg)]
+    names = [argument.arg for argument in arguments] + [name.id for name in bound]
+    numbers = {name: f"local{number}" for number, name in enumerate(dict.fromkeys(names))}
+    for argument in arguments:
+        argument.arg = numbers[argument.arg]
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name):
+            node.id = numbers.get(node.id, node.id)
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,9 @@ def page(repository: Repository) -> str:
 
 
 def test_pages_and_pictures_are_those_of_their_results() -> None:
-    assert list(differences(Repository())) == []
+    assert list(differences(Repository())) == [], (
+        "python benchmarks/measure.py --write writes the results into the pages"
+    )
 
 
 def test_recorded_texts_are_of_this_version() -> None:
@@ -156,6 +158,23 @@ def test_results_become_old_and_pages_say_so(repository: Repository, monkeypatch
     monkeypatch.setattr(measure.attree, "__version__", "9.9.9")
     assert age(repository, measurement, "size").startswith("measured with ")
     assert run(repository, "--check", "--release") == 1
+
+
+def test_only_what_can_change_a_result_counts_as_a_change(repository: Repository) -> None:
+    (measurement,) = repository.measurements
+    script = repository.root / "benchmarks/size.py"
+
+    def inputs(text: str) -> str:
+        script.write_text(text)
+        return results.inputs_hash(measurement, results.reader(repository.root))
+
+    before = inputs("def sized(found):\n    known = found + 1\n    return [known for one in range(known)]\n")
+    same = 'def sized(ids: int) -> None:\n    "What."\n    size = ids + 1  # more\n    return [size for row in range(size)]\n'
+    assert inputs(same) == before
+    others = [("+ 1", "+ 2"), ("[size for", "[ids for"), ("range(size)", "range(ids)"), ("def sized", "def other")]
+    assert len({before, *(inputs(same.replace(old, new)) for old, new in others)}) == 5
+    script.unlink()
+    assert results.inputs_hash(measurement, results.reader(repository.root)) != before
 
 
 def test_what_is_not_old_is_not_run_again(repository: Repository) -> None:
