@@ -169,9 +169,11 @@ def test_only_what_can_change_a_result_counts_as_a_change(repository: Repository
         return results.inputs_hash(measurement, results.reader(repository.root))
 
     before = inputs("def sized(found):\n    known = found + 1\n    return [known for one in range(known)]\n")
-    same = 'def sized(ids: int) -> None:\n    "What."\n    size = ids + 1  # more\n    return [size for row in range(size)]\n'
+    same = (
+        'def sized(n: int) -> None:\n    "What."\n    size = n + 1  # more\n    return [size for row in range(size)]\n'
+    )
     assert inputs(same) == before
-    others = [("+ 1", "+ 2"), ("[size for", "[ids for"), ("range(size)", "range(ids)"), ("def sized", "def other")]
+    others = [("+ 1", "+ 2"), ("[size for", "[n for"), ("range(size)", "range(n)"), ("def sized", "def other")]
     assert len({before, *(inputs(same.replace(old, new)) for old, new in others)}) == 5
     script.unlink()
     assert results.inputs_hash(measurement, results.reader(repository.root)) != before
