@@ -34,6 +34,9 @@ DEEPEST = 4
 
 _COLLECTIONS = (dict, OrderedDict, defaultdict, list, tuple, set)
 
+_PLAIN = frozenset({type(None), bool, int, float, str})
+"""Types of most attributes of a module, which lead to no module or tensor."""
+
 
 def stand_in(model: nn.Module, convert: Convert | None = None) -> nn.Module:
     """Return a private copy of a model in eval mode, for experiments.
@@ -107,6 +110,8 @@ class _Copier:
 
     def value(self, value: Any) -> Any:
         """Return the value of an attribute for the stand-in; the same object if it leads to no module or tensor."""
+        if type(value) in _PLAIN:
+            return value
         if isinstance(value, Tensor):
             return self._tensor(value)
         if isinstance(value, nn.Module):

@@ -19,6 +19,7 @@ from attree.callbacks._private import log_step, validate_again
 from attree.callbacks.call_state import (
     AfterTraining,
     CallState,
+    WeightsHash,
     any_process,
     expect_equal_metrics,
     has_diverged,
@@ -198,10 +199,11 @@ class ExplainCallback(Callback):
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.sanity_checking:
             return
-        if trainer.state.fn == TrainerFn.FITTING:
-            self._state.validated = hash_weights(pl_module.state_dict())
-        if trainer.state.fn != TrainerFn.FITTING or self._state.has_ended or self._is_due(trainer):
-            self._evaluate(trainer, pl_module)
+        in_fit, weights = trainer.state.fn == TrainerFn.FITTING, None
+        if in_fit:
+            self._state.validated = weights = hash_weights(pl_module.state_dict())
+        if not in_fit or self._state.has_ended or self._is_due(trainer):
+            self._evaluate(trainer, pl_module, weights)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.enable_validation and self._is_due(trainer):
@@ -238,8 +240,14 @@ class ExplainCallback(Callback):
             return True
         return self._state.latest is None and bool(monitors_of(trainer, self.name))
 
-    def _evaluate(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Evaluate the explanations of the module's current weights, and log the metrics."""
+    def _evaluate(self, trainer: Trainer, pl_module: LightningModule, weights: WeightsHash | None = None) -> None:
+        """Evaluate the explanations of the module's current weights, and log the metrics.
+
+        Args:
+            trainer: The trainer.
+            pl_module: The module.
+            weights: The hash of its weights, if it is known.
+        """
         began, state, in_fit = perf_counter(), self._state, trainer.state.fn == TrainerFn.FITTING
         # `validate` and `test` run in inference mode, but readouts and some methods need gradients.
         with torch.inference_mode(False), torch.no_grad():
@@ -247,7 +255,7 @@ class ExplainCallback(Callback):
             state.is_final = not in_fit or state.has_ended or trainer.current_epoch + 1 == trainer.max_epochs
             state.latest = latest = evaluator.evaluate(final=state.is_final)
         metrics = latest.metrics | {SECONDS: perf_counter() - began}
-        weights = hash_weights(pl_module.state_dict())
+        weights = hash_weights(pl_module.state_dict()) if weights is None else weights
         state.is_logged = state.has_ended and state.evaluated == weights
         state.evaluated = weights
         state.has_diverged = any(map(math.isnan, metrics.values())) and has_diverged(pl_module, latest)

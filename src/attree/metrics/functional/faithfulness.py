@@ -126,14 +126,15 @@ class TargetDeviations:
         lowest = column.new_full((num_targets,), torch.inf).scatter_reduce_(0, owner, column, "amin")
         highest = column.new_full((num_targets,), -torch.inf).scatter_reduce_(0, owner, column, "amax")
         self.is_constant = lowest >= highest
-        # Centred twice, and scaled before squaring, so that neither a large mean nor tiny values cost digits.
-        counts = self._sizes.clamp(min=1)
-        column = column - (self._sums(column) / counts).index_select(0, owner)
-        column -= (self._sums(column) / counts).index_select(0, owner)
+        # Centred twice, and scaled before squaring, so that neither a large mean nor tiny values cost digits. One array
+        # takes what each pair gets of its target: fetching memory anew for millions of pairs costs more than the sums.
+        counts, room = self._sizes.clamp(min=1), torch.empty_like(column)
+        column = column - torch.index_select(self._sums(column) / counts, 0, owner, out=room)
+        column -= torch.index_select(self._sums(column) / counts, 0, owner, out=room)
         scale = strongest_effects(column, owner, num_targets).masked_fill_(self.is_constant, 1.0)
-        column /= scale.index_select(0, owner)
-        norms = self._sums(column * column).sqrt_().masked_fill_(self.is_constant, 1.0)
-        self.values = column.div_(norms.index_select(0, owner))
+        column /= torch.index_select(scale, 0, owner, out=room)
+        norms = self._sums(torch.mul(column, column, out=room)).sqrt_().masked_fill_(self.is_constant, 1.0)
+        self.values = column.div_(torch.index_select(norms, 0, owner, out=room))
 
     def correlation(self, effects: TargetDeviations) -> Tensor:
         """Return the correlation of each target with the effects of its edges, see `pearson_by_target`."""
