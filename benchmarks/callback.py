@@ -110,8 +110,8 @@ def main() -> None:
             cases[f"Cora, {layers} layers"] = (Planetoid("Cora", root=options.data), layers, 64)
     table = Table("", "epoch alone", "with callback", "callback / epoch", title="ExplainCallback every epoch")
     parts = Parts()
-    for part in PARTS:
-        parts.watch(*part)
+    for label, owner, method in PARTS:
+        parts.watch(label, owner, method)
     milliseconds: dict[str, Counter[str]] = {}
     for name, case in cases.items():
         case[0].setup()
@@ -128,8 +128,8 @@ def main() -> None:
     console = Console()
     console.print(table)
     split = Table("ms of CPU time an epoch", *milliseconds, title="Where the callback's time goes")
-    for part, _, _ in PARTS:
-        split.add_row(part, *(f"{column[part]:.1f}" for column in milliseconds.values()))
+    for label, _, _ in PARTS:
+        split.add_row(label, *(f"{column[label]:.1f}" for column in milliseconds.values()))
     console.print(split)
 
 
