@@ -15,7 +15,7 @@ import argparse
 import tempfile
 import time
 import warnings
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial, wraps
 from pathlib import Path
@@ -52,7 +52,7 @@ class Parts:
     """CPU seconds of methods, each without the others that it calls; only of calls inside the callback."""
 
     def __init__(self) -> None:
-        self.seconds = Counter[str]()
+        self.seconds = defaultdict[str, float](float)
         self._inner: list[float] = []
 
     def watch(self, part: str, owner: type, name: str) -> None:
@@ -112,7 +112,7 @@ def main() -> None:
     parts = Parts()
     for label, owner, method in PARTS:
         parts.watch(label, owner, method)
-    milliseconds: dict[str, Counter[str]] = {}
+    milliseconds: dict[str, dict[str, float]] = {}
     for name, case in cases.items():
         case[0].setup()
         contestants = {
@@ -124,7 +124,7 @@ def main() -> None:
         each = (f"{1e3 * race.time(contestant).median / options.epochs:.1f} ms" for contestant in contestants)
         table.add_row(name, *each, f"{race.extra('with callback', 'alone'):.2f}")
         epochs = options.epochs * (options.rounds + 1)  # one turn does not count in the race
-        milliseconds[name] = Counter({part: 1e3 * seconds / epochs for part, seconds in parts.seconds.items()})
+        milliseconds[name] = {label: 1e3 * parts.seconds[label] / epochs for label, _, _ in PARTS}
     console = Console()
     console.print(table)
     split = Table("ms of CPU time an epoch", *milliseconds, title="Where the callback's time goes")
