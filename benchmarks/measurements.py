@@ -266,6 +266,13 @@ MEASUREMENTS = (
         _blocks("how_to/graph_transformers", graph_transformers=BY_HAND),
     ),
     Measurement(
+        "graph_transformer_speed",
+        ("python benchmarks/graph_transformers.py",),
+        1,
+        _blocks("how_to/graph_transformers", graph_transformer_speed=BY_HAND),
+        timed=True,
+    ),
+    Measurement(
         "heterogeneous",
         tuple(f"attree fit --config {name}" for name in ("hetero_infection", "cora_links", "acm", "dblp")),
         15,

@@ -7,7 +7,9 @@ output for a target must depend only on the target's subgraph; this is checked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,11 +21,13 @@ from attree.attention.provenance import tensors_in
 from attree.attention.stand_ins import eval_mode
 from attree.attribution.pairs import Pairs
 from attree.attribution.subgraphs import neighbourhoods
-from attree.faithfulness.protocol import ReductionProtocol, reduced_run
+from attree.faithfulness.protocol import ReducedRun, ReductionProtocol, reduced_run
 from attree.faithfulness.reduction import Progress, ReductionEngine, ReductionPass, ReductionWriter
+from attree.faithfulness.shared_rows import SharedRows, sharing
 from attree.faithfulness.wide_floats import ExactRun, WideSubject
 from attree.subject import Part, Subject
 from attree.subject.arguments import Kind
+from attree.subject.facts import facts_of
 from attree.subject.model_call import NotLocalError, check_local, target_outputs
 from attree.tensors.arrays import Rows, expand
 from attree.tensors.memory import REDUCTION_MEMORY, chunk_bounds
@@ -80,7 +84,7 @@ class CopiesReducer(ReductionEngine):
 
     def record(self) -> CopiesPass:
         """Run the model with its current weights."""
-        return CopiesPass(self._wide.run(), self.memory)
+        return CopiesPass(self._wide.run(), self.memory, facts_of(self.subject.call))
 
 
 class CopiesPass(ReductionPass):
@@ -93,13 +97,14 @@ class CopiesPass(ReductionPass):
     Args:
         run: The subject in the type to run it in, with the current weights.
         memory: Bytes of working memory for one batch of copies.
+        facts: What is known of calls of the structure of the user's call.
     """
 
-    def __init__(self, run: ExactRun, memory: int) -> None:
+    def __init__(self, run: ExactRun, memory: int, facts: dict[Hashable, Any]) -> None:
         super().__init__(run.subject, run.attention, run.subject.output.to(exact_dtype(run.subject.device)))
         self.resolution = resolution(run.dtype)
         self._context = run.context
-        self._memory = memory
+        self._memory, self._facts = memory, facts
         self._wider = 0
         self._checked: set[int] = set()
         convs = (module for module in self.subject.model.modules() if isinstance(module, MessagePassing))
@@ -185,19 +190,38 @@ class CopiesPass(ReductionPass):
         self, targets: Tensor, owner: Tensor, sets: Rows, protocol: ReductionProtocol
     ) -> Iterator[tuple[int, int, Tensor]]:
         """Yield the outputs of `reduce_sets` for consecutive sets `begin` to `end` that fit into memory together."""
-        whole, types = self.subject.graph, self.subject.graph.types
         with self._context(), reduced_run(self.subject.model, protocol) as run:
             for begin, end, part in self._parts(targets):
                 first, last = torch.searchsorted(owner, owner.new_tensor([begin, end])).tolist()
                 which = owner[first:last] - begin
-                for low, high in chunk_bounds(self._cost(part)[which], self._memory):
-                    where, place = expand(sets.ptr, torch.arange(first + low, first + high, device=owner.device))
-                    copies = part.take(which[low:high], types)
-                    call = self.subject.call.on(copies)
-                    graph = call.graph
-                    reduced = copies.looped_ids(whole, graph, where, sets.items[place])
-                    output = run(call, graph, reduced)
-                    yield first + low, first + high, target_outputs(self.subject.call, copies, output)
+                outputs = partial(self._on_copies, part, which, Rows(sets.ptr[first : last + 1], sets.items), run)
+                with sharing(self.subject.call, part, run, self._facts, which.numel(), outputs) as shared:
+                    for low, high in chunk_bounds(self._cost(part)[which], self._memory):
+                        numbers = torch.arange(low, high, device=which.device)
+                        yield first + low, first + high, outputs(numbers, shared)
+
+    def _on_copies(
+        self, part: Part, which: Tensor, sets: Rows, run: ReducedRun, numbers: Tensor, shared: SharedRows | None
+    ) -> Tensor:
+        """Return the outputs of the targets of some sets, from one pass over a copy for each.
+
+        Args:
+            part: A part with one graph per target.
+            which: The graph of each set.
+            sets: The edges of each set.
+            run: Reduces them.
+            numbers: Which sets.
+            shared: What copies share; None for nothing.
+        """
+        whole = self.subject.graph
+        copy, place = expand(sets.ptr, numbers)
+        copies = part.take(which[numbers], whole.types)
+        call = self.subject.call.on(copies)
+        graph = call.graph
+        reduced = copies.looped_ids(whole, graph, copy, sets.items[place])
+        if shared is not None:
+            shared.take(which[numbers], run.columns(graph, reduced))
+        return target_outputs(self.subject.call, copies, run(call, graph, reduced))
 
     @property
     def _reads_padding(self) -> bool:

@@ -27,9 +27,11 @@ from attree.errors import UnsupportedModelError, expect, expect_instance, expect
 from attree.faithfulness.effects import SET_ENGINES, Reducer
 from attree.faithfulness.protocol import ReducedRun, ReductionProtocol, reduced_run, resolve_protocol
 from attree.faithfulness.reduction import ReductionWriter
+from attree.faithfulness.shared_rows import Removed, SharedRows, sharing
 from attree.faithfulness.wide_floats import WideSubject
 from attree.subject import Part, Subject
 from attree.subject.arguments import Kind
+from attree.subject.facts import facts_of
 from attree.subject.global_trace import GlobalTrace
 from attree.subject.model_call import NotLocalError, check_local, target_outputs
 from attree.subject.roots import Targets
@@ -97,6 +99,7 @@ class GlobalCuts:
         self.subject, self.output = run.subject, run.subject.output.to(exact_dtype(subject.device))
         self.resolution = resolution(run.dtype)
         self._context, self._trace, self._memory = run.context, trace, memory
+        self._facts = facts_of(subject.call)
 
     @torch.no_grad()
     def outputs(self, targets: Tensor, cuts: Cuts, protocol: ReductionProtocol) -> Iterator[tuple[Tensor, Tensor]]:
@@ -106,20 +109,34 @@ class GlobalCuts:
             yield from self._whole(targets, cuts, protocol)
             return
         with self._opened(protocol) as (run, watcher):
-            for begin, end in chunk_bounds(self._cost(part)[cuts.owner], self._memory):
-                which = torch.arange(begin, end, device=cuts.owner.device)
-                part_cuts = cuts.at(which)
-                copies = part.take(part_cuts.owner)
-                call = self.subject.call.on(copies)
-                graph = call.graph
-                owner, place = expand(part_cuts.edges.ptr, torch.arange(end - begin, device=which.device))
-                edges = copies.looped_ids(self.subject.graph, graph, owner, part_cuts.edges.items[place])
-                copy = torch.arange(end - begin, device=which.device)
-                assert copies.graph is not None
-                watcher.cut(
-                    copies.graph, None, copies.find(copy, part_cuts.query), copies.find(copy, part_cuts.key), part_cuts
-                )
-                yield which, target_outputs(self.subject.call, copies, run(call, graph, edges))
+
+            def outputs(which: Tensor, shared: SharedRows | None) -> Tensor:
+                return self._on_copies(part, cuts.at(which), run, watcher, shared)
+
+            kind = cuts.edges.items.numel() > 0, bool((cuts.query != EVERY_QUERY).any())
+            with sharing(self.subject.call, part, run, self._facts, len(cuts), outputs, kind) as shared:
+                for begin, end in chunk_bounds(self._cost(part)[cuts.owner], self._memory):
+                    which = torch.arange(begin, end, device=cuts.owner.device)
+                    yield which, outputs(which, shared)
+
+    def _on_copies(
+        self, part: Part, cuts: Cuts, run: ReducedRun, watcher: _CutWatcher, shared: SharedRows | None
+    ) -> Tensor:
+        """Return the outputs of the targets of some cuts, from one pass over a copy for each."""
+        copies, copy = part.take(cuts.owner), torch.arange(len(cuts), device=cuts.owner.device)
+        call = self.subject.call.on(copies)
+        graph = call.graph
+        owner, place = expand(cuts.edges.ptr, copy)
+        edges = copies.looped_ids(self.subject.graph, graph, owner, cuts.edges.items[place])
+        query, key = copies.find(copy, cuts.query), copies.find(copy, cuts.key)
+        assert copies.graph is not None
+        watcher.cut(copies.graph, None, query, key, cuts)
+        if shared is not None:
+            is_cut, first = cuts.key != NO_KEY, copies.bounds[0][:-1]
+            place = torch.where(cuts.query == EVERY_QUERY, EVERY_QUERY, query - first)[is_cut]
+            removed = Removed(copy[is_cut], place, (key - first)[is_cut], run.deletes)
+            shared.take(cuts.owner, run.columns(graph, edges), removed)
+        return target_outputs(self.subject.call, copies, run(call, graph, edges))
 
     def _whole(self, targets: Tensor, cuts: Cuts, protocol: ReductionProtocol) -> Iterator[tuple[Tensor, Tensor]]:
         """Do the same by one pass for each cut; equal cuts of different targets share their pass."""
@@ -211,6 +228,7 @@ class _CutWatcher(GlobalWatcher):
     def __init__(self, protocol: ReductionProtocol) -> None:
         self._protocol = protocol
         self._number = 0
+        self._key = torch.empty(0)
 
     def cut(self, batch: Tensor, nodes: dict[int, Tensor] | None, query: Tensor, key: Tensor, cuts: Cuts) -> None:
         """Set what is cut in the next pass.

@@ -197,10 +197,16 @@ class ReducedRun(Watcher):
             self._reduced = none.index_fill(0, reduced, True)
         return call.run()
 
+    def columns(self, graph: Graph, edges: Tensor) -> Tensor:
+        """Return the positions in the given edge list that are deleted with some edges of its graph."""
+        if not self.deletes:
+            return edges[:0]
+        is_deleted = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device).index_fill(0, edges, True)
+        return is_deleted[graph.position].nonzero().view(-1)
+
     def _delete(self, call: ModelCall, graph: Graph, edges: Tensor) -> tuple[ModelCall, Graph, Tensor]:
         """Return the call without some edges, its graph, and the ids of self-loops that must leave the softmaxes."""
-        is_deleted = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device).index_fill(0, edges, True)
-        columns = is_deleted[graph.position].nonzero().view(-1)
+        columns = self.columns(graph, edges)
         loops = edges[edges >= graph.num_proper_edges] - graph.num_proper_edges
         if graph.types is not None:
             self._loops = _typed_loops(graph, columns)
@@ -213,7 +219,7 @@ class ReducedRun(Watcher):
     def softmax(self, call: LayerCall, scores: Tensor, softmax: Softmax) -> Tensor:
         """Compute the softmax of a layer with edges reduced."""
         relation = call.next_relation()
-        if scores.shape[0] == 0 or not self._is_reducing or self._is_readout(call):
+        if scores.shape[0] == 0 or not self.is_reducing or self._is_readout(call):
             return softmax(scores)
         edges = call.scored_edges(scores.shape[0] if relation is None else relation.numel())
         is_reduced = None if edges is None else self._is_reduced(call, edges)
@@ -229,7 +235,7 @@ class ReducedRun(Watcher):
     def messages(self, call: LayerCall, messages: Tensor) -> Tensor | None:
         """Reduce the messages of a layer without attention: a weight of 0 is a message of 0."""
         factor = 0.0 if self.protocol.deletes else self.protocol.weight_factor
-        if call.has_attention or factor == 1.0 or not self._is_reducing or messages.shape[call.conv.node_dim] == 0:
+        if call.has_attention or factor == 1.0 or not self.is_reducing or messages.shape[call.conv.node_dim] == 0:
             return None
         if self._is_readout(call):
             return None
@@ -244,7 +250,7 @@ class ReducedRun(Watcher):
         return torch.where(is_reduced.view(shape), messages * factor, messages)
 
     @property
-    def _is_reducing(self) -> bool:
+    def is_reducing(self) -> bool:
         """Whether any edge is reduced within layers."""
         return self._reduced is not None or bool(self._loops)
 

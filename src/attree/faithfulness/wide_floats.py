@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from attree.attention.capture import Attention
 from attree.attention.provenance import tensors_in
-from attree.attention.stand_ins import copied, stand_in
+from attree.attention.stand_ins import copied, eval_mode, stand_in
 from attree.errors import ArgumentError
 from attree.subject import ModelCall, Subject
 from attree.subject.facts import facts_of
@@ -28,6 +28,9 @@ from attree.tensors.precision import difference, exact_dtype
 
 RUNS_WIDE = "runs in float64"
 """The fact that a model returns the same outputs in the exact type of the device, up to rounding."""
+
+MAKES_NARROW = "makes float32"
+"""The fact whether a model's code makes tensors of narrow types from wide weights and arguments."""
 
 NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
 
@@ -184,7 +187,12 @@ class WideSubject:
                 if difference(again, usual, usual.dtype) is None:
                     raise ValueError(f"its outputs differ by {apart:.2g}")
             facts[RUNS_WIDE] = True
-        return ExactRun(subject, _narrow(attention, weight_dtype(call)), self._dtype, context)
+        if MAKES_NARROW not in facts:
+            with context() as wide, torch.no_grad(), eval_mode(subject.model):
+                subject.call.run()
+            facts[MAKES_NARROW] = wide is not None and wide.has_widened
+        needed = context if facts[MAKES_NARROW] else nullcontext  # it takes time
+        return ExactRun(subject, _narrow(attention, weight_dtype(call)), self._dtype, needed)
 
     def _own_dtype(self, subject: Subject) -> torch.dtype:
         dtypes = [
