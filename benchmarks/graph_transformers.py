@@ -76,8 +76,6 @@ def main() -> None:
     with torch.no_grad():
         passes = [seconds(lambda: model(batch.x, batch.edge_index, batch.edge_attr, batch.batch)) for _ in range(50)]
     one_pass = median(passes)
-    print(f"{GRAPHS} molecules, {batch.num_nodes} nodes; the recorded pass alone: ", end="")
-    print(f"{median(seconds(reducer.record) for _ in range(9)) / one_pass:.0f} passes of the batch")
     durations: dict[str, list[float]] = {}
     for name, (_, measure) in work.items():
         measure()  # the engine is chosen, and its copies are checked, once
@@ -86,9 +84,13 @@ def main() -> None:
     verdicts.update(dict.fromkeys(verdicts, False))
     for name, (_, measure) in work.items():
         durations[name].append(median(seconds(measure) for _ in range(3)))
+    recorded = median(seconds(reducer.record) for _ in range(9)) / one_pass
+    print(f"{GRAPHS} molecules, {batch.num_nodes} atoms, in forward passes of the batch\n")
+    print("| what | effects | passes | copies that share nothing |\n|---|---:|---:|---:|")
+    print(f"| the recorded pass, which each of the others includes | | {recorded:.0f} | |")
     for name, (count, _) in work.items():
         shared, separate = (duration / one_pass for duration in durations[name])
-        print(f"{count:>6,} {name:<14} {shared:>6,.0f} passes of the batch; copies that share nothing {separate:,.0f}")
+        print(f"| {name} | {count:,} | {shared:,.0f} | {separate:,.0f} |")
 
 
 if __name__ == "__main__":
