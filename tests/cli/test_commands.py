@@ -12,7 +12,8 @@ import pytest
 
 from attree import __version__, attribution, defaults, faithfulness, load_run
 from attree.cli import arguments, main
-from attree.cli.arguments import with_resumed, word_list
+from attree.cli.arguments import with_resumed
+from attree.cli.command_parser import word_list
 from attree.cli.commands import COMMANDS, loading
 from attree.cli.internals import actions_of
 from attree.errors import MissingDataError

@@ -15,7 +15,7 @@ from attree.attention import Graph, capture_attention
 from attree.attribution import Pairs, subgraph_pairs
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reduction, ReductionProtocol
 from attree.faithfulness.exact import changed_rows, reduction_plan
-from attree.faithfulness.exact.changed_rows import ChunkPlan
+from attree.faithfulness.exact.call_plans import ChunkPlan
 from attree.faithfulness.exact.reduction_plan import ReductionPlan
 from helpers.graphs import NODES, randomize
 from helpers.reducers import exact_pass, subject_of

@@ -20,15 +20,8 @@ from torch_geometric.nn import MessagePassing
 
 from attree.faithfulness.exact.algebra import LayerAlgebra, States
 from attree.faithfulness.exact.call_arguments import LayerEdges
-from attree.faithfulness.exact.changed_rows import (
-    CallPlan,
-    Changes,
-    ChunkPlan,
-    LaterPlan,
-    OutputRows,
-    RowGroup,
-    RowKeys,
-)
+from attree.faithfulness.exact.call_plans import CallPlan, ChunkPlan, LaterPlan, OutputRows
+from attree.faithfulness.exact.changed_rows import Changes, RowGroup, RowKeys
 from attree.faithfulness.exact.layer_graph import LayerGraph, LayerShape
 from attree.faithfulness.exact.lazy_rows import weighted_sums
 from attree.faithfulness.exact.reduction_plan import ReductionPlan

@@ -14,7 +14,7 @@ from torch_geometric.nn import MessagePassing
 from attree.attribution.pairs import Pairs
 from attree.faithfulness.exact.attention_rows import CallUpdate
 from attree.faithfulness.exact.call_arguments import MessageArguments
-from attree.faithfulness.exact.changed_rows import ChunkPlan, RootRows
+from attree.faithfulness.exact.call_plans import ChunkPlan, RootRows
 from attree.faithfulness.exact.checks import Checker
 from attree.faithfulness.exact.lazy_rows import Lazy, LazyRows, Store
 from attree.faithfulness.exact.lazy_sums import LazySums, Replaced

@@ -15,20 +15,17 @@ from torch import Tensor
 
 from attree.attention.graph import Graph
 from attree.attribution.pairs import Pairs
+from attree.faithfulness.exact.call_plans import CallPlan, ChunkPlan, LaterPlan, MessagePlan
 from attree.faithfulness.exact.changed_rows import (
-    CallPlan,
     ChangedRows,
     Changes,
-    ChunkPlan,
-    FamilyRows,
-    LaterPlan,
-    MessagePlan,
     RowGroup,
     RowKeys,
     TargetPaths,
     Variants,
     row_groups,
 )
+from attree.faithfulness.exact.family_rows import FamilyRows
 from attree.faithfulness.exact.layer_graph import LayerGraph, LayerShape
 from attree.faithfulness.exact.stages import Stages
 from attree.subject.roots import OutputLevel
