@@ -12,7 +12,8 @@ from torch import Tensor
 from torch_geometric.nn import HANConv
 
 from attree.attention.graph import Graph, edge_ids, find_type, plain
-from attree.attention.layer_records import LayerRecord, warn_unread
+from attree.attention.layer_records import LayerRecord
+from attree.attention.message_factors import warn_unread
 from attree.attention.provenance import tensors_in
 from attree.attention.wiring import Wiring, describe
 from attree.errors import UnsupportedModelError

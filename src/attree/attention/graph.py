@@ -23,7 +23,7 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 
 from attree.errors import expect
-from attree.tensors.arrays import Rows, check_edge_index, group
+from attree.tensors.arrays import Rows, check_edge_index, group, is_same_view
 
 EdgeType = tuple[str, str, str]
 """Source type, relation and destination type, as PyG names edges."""
@@ -309,14 +309,10 @@ def find_type(graph: Graph, edge_index: Any) -> EdgeType | None:
     typed_edges = graph.typed_edges
     matching = [kind for kind, edges in typed_edges.items() if edges is edge_index or edges is same_object]
     matching = matching or [
-        kind for kind, edges in typed_edges.items() if edges.numel() and _same_memory(edges, edge_index)
+        kind for kind, edges in typed_edges.items() if edges.numel() and is_same_view(edges, edge_index)
     ]
     matching = matching or [kind for kind, edges in typed_edges.items() if torch.equal(edges, edge_index)]
     return matching[0] if len(matching) == 1 else None
-
-
-def _same_memory(left: Tensor, right: Tensor) -> bool:
-    return (left.data_ptr(), left.shape, left.stride()) == (right.data_ptr(), right.shape, right.stride())
 
 
 def _one_type(graph: Graph, kind: EdgeType, edge_index: Tensor) -> Tensor | None:

@@ -24,6 +24,19 @@ EDGES_OF_ADJACENCY = "`torch_geometric.utils.to_edge_index(adj_t)[0].flip(0)`"
 """The edges of a transposed adjacency matrix, as PyG's layers read it."""
 
 
+def is_same_view(left: Tensor, right: Tensor) -> bool:
+    """Whether two tensors are the same view of the same memory.
+
+    >>> import torch
+    >>> x = torch.zeros(4)
+    >>> is_same_view(x, x.view(4)), is_same_view(x, x[:2]), is_same_view(x, x.clone())
+    (True, False, False)
+    """
+    if left is right:
+        return True
+    return (left.data_ptr(), left.shape, left.stride()) == (right.data_ptr(), right.shape, right.stride())
+
+
 def is_sparse(value: object) -> bool:
     """Whether a value is a sparse matrix: of PyTorch, or of torch_sparse."""
     return (isinstance(value, Tensor) and value.layout != torch.strided) or type(value).__name__ == "SparseTensor"
