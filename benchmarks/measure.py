@@ -355,11 +355,12 @@ def measure(repository: Repository, wanted: Sequence[Measurement], console: Cons
     return failed
 
 
-def measure_quickly(repository: Repository, console: Console) -> int:
-    """Run the quick form of the measurements and compare; returns how many differ or fail."""
+def measure_quickly(repository: Repository, only: Sequence[str], console: Console) -> int:
+    """Run the quick form of all measurements, or of those that are named, and compare; returns how many differ."""
     quick_repository = repository._replace(work=repository.work / "quick")
     shutil.rmtree(quick_repository.work, ignore_errors=True)
-    wanted = [measurement for measurement in repository.measurements if measurement.quick]
+    measurements = to_measure(repository, only) if only else repository.measurements
+    wanted = [measurement for measurement in measurements if measurement.quick]
     failed = 0
     with _progress(console, wanted) as begin:
         for measurement in wanted:
@@ -469,7 +470,7 @@ def main(arguments: Sequence[str] | None = None, repository: Repository | None =
             return min(check(repository, console, options.release), 1)
         with terminate_as_interrupt(), FolderLock(repository.work):
             if options.quick:
-                return min(measure_quickly(repository, console), 1)
+                return min(measure_quickly(repository, options.only, console), 1)
             busy = options.busy or is_quiet()
             wanted = to_measure(repository, options.only, busy)
             if not busy and not options.only:
