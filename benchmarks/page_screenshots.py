@@ -33,6 +33,7 @@ from browser import chromium, set_screen
 
 NUM_LAYERS = 3
 EPOCHS, EVERY = 150, 15
+METHODS = ("gatt", "avgatt", "uniform", "occlusion", "random")
 
 
 def train(net: nn.Module, graph: Data, evaluator: Evaluator) -> Curves:
@@ -68,11 +69,10 @@ def make_page(path: Path) -> Path:
     torch.manual_seed(0)
     net = GAT(data.num_features, data.num_classes, num_layers=NUM_LAYERS)
     targets = truth.targets[:60]
-    methods = ("gatt", "avgatt", "uniform", "random")
     subject = Subject.of_data(net, graph)
     steps = ["1 step away", *(f"{count} steps away" for count in range(2, NUM_LAYERS + 1))]
     labels = TargetLabels.of(graph, subject, ["infected", *steps, "farther"], dataset=data.name)
-    evaluator = Evaluator(subject, targets, EvaluationConfig(methods), truth, labels=labels)
+    evaluator = Evaluator(subject, targets, EvaluationConfig(METHODS), truth, labels=labels)
     curves = train(net, graph, evaluator)
     result = evaluator.evaluate()
     inputs = (net, graph.x, graph.edge_index, result.pairs)
@@ -112,7 +112,7 @@ def hub_page(path: Path) -> Path:
     fit(net, lambda: cross_entropy(net(graph.x, graph.edge_index)[train], graph.y[train]), 150)
     subject = Subject.of_data(net, graph)
     hub = torch.bincount(graph.edge_index[1]).argmax().view(1)
-    config = EvaluationConfig(("gatt", "avgatt", "uniform"))
+    config = EvaluationConfig(METHODS)
     labels = TargetLabels.of(graph, subject, dataset=data.name)
     return write_page(
         path, Evaluator(subject, torch.cat([hub, truth.targets[:8]]), config, truth, labels=labels).evaluate()
@@ -135,7 +135,7 @@ def molecule_page(path: Path, root: str) -> Path:
     batch = Batch.from_data_list([data.graphs[number] for number in ids.tolist()])
     subject = Subject.of(module, batch.x, batch.edge_index, batch=batch.batch, readout=module.readout)
     labels = TargetLabels.of(batch, subject, data.class_names, data.node_types, ids, data.name)
-    config = EvaluationConfig(("gatt", "avgatt", "uniform"))
+    config = EvaluationConfig(METHODS)
     return write_page(path, Evaluator(subject, ids, config, labels=labels).evaluate())
 
 
@@ -176,7 +176,7 @@ def types_page(path: Path) -> Path:
     fit(net, lambda: nn.functional.cross_entropy(net(data.x_dict, data.edge_index_dict), label), 80)
     subject = Subject.of_data(net, data)
     labels = TargetLabels.of(data, subject, ["vision", "language", "graphs"], dataset="Papers")
-    config = EvaluationConfig(("gatt", "avgatt", "uniform"))
+    config = EvaluationConfig(METHODS)
     return write_page(path, Evaluator(subject, range(20), config, labels=labels, warn=False).evaluate())
 
 
@@ -199,10 +199,10 @@ def show(driver: Chrome, place: str) -> None:
 def take_infection(driver: Chrome, folder: Path, out: Path) -> None:
     page = make_page(folder / "page.html")
     print(f"page: {page.stat().st_size / 2**20:.2f} MB")
-    set_screen(driver, 1440, 1640)
+    set_screen(driver, 1440, 1720)
     driver.get(page.as_uri())
     stage = driver.find_element(By.CLASS_NAME, "stage")
-    choose(driver, "Compare with", "drop of confidence")
+    choose(driver, "Compare with", "GAtt")
     stage.send_keys(Keys.ARROW_DOWN)
     show(driver, "header")
     save(driver, out / "page_light.png")
