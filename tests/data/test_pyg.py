@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
 from torch_geometric import datasets
 from torch_geometric.utils import degree, k_hop_subgraph
 
 import attree
+from attree.cli import main
 from attree.data import NodeDataModule, PyG, PyGGraphs
+from attree.data.datasets.motifs import MOTIFS as PUBLISHED
+from attree.data.datasets.motifs import motif_edges
 from attree.errors import ArgumentError, MissingDataError
-from attree.models import GAT
+from attree.io.files import read_metrics
+from attree.models import GAT, GraphClassifier
 from attree.runs.classes import build_run
+from helpers.cli import command
 
 MOTIFS = {
     "graph_generator": "ba",
@@ -125,3 +134,86 @@ def test_a_run_that_names_a_loader_of_pyg_is_opened_only_with_leave(tmp_path: Pa
         build_run(config, tmp_path / "config.yaml")
     data, _ = build_run(config, tmp_path / "config.yaml", [path])
     assert isinstance(data, PyG)
+
+
+SHAPES = {"house": nx.house_graph, "wheel": lambda: nx.wheel_graph(6), "grid": lambda: nx.grid_2d_graph(3, 3)}
+
+
+def with_motifs(shapes: list[nx.Graph], size: int, seed: int) -> tuple[nx.Graph, set[tuple[int, int]]]:
+    """A random tree with motifs attached one after the other, each by one edge, as both papers describe it."""
+    draw = random.Random(seed)
+    graph = nx.barabasi_albert_graph(size - sum(map(len, shapes)), 1, seed=seed)
+    inside: set[tuple[int, int]] = set()
+    for shape in shapes:
+        first = len(graph)
+        graph = nx.disjoint_union(graph, nx.convert_node_labels_to_integers(shape))
+        inside |= {(a, b) for a, b in graph.edges if min(a, b) >= first}
+        graph.add_edge(draw.randrange(first), draw.randrange(first, len(graph)))
+    return graph, inside | {(b, a) for a, b in inside}
+
+
+def write_motif_files(root: Path) -> tuple[list[set[tuple[int, int]]], list[set[tuple[int, int]]]]:
+    """Files in the published formats; returns the true edges of the graphs of both."""
+    two, many = [], []
+    for number in range(20):
+        two.append(with_motifs([nx.house_graph() if number % 2 else nx.cycle_graph(5)], 25, number))
+        names = [name for place, name in enumerate(SHAPES) if number >> place & 1]
+        random.Random(number).shuffle(names)
+        many.append(with_motifs([SHAPES[name]() for name in names], 40, number))
+    features = [np.full((len(graph), 10), 0.1) for graph, _ in two]
+    adjacencies = [nx.to_numpy_array(graph) for graph, _ in two]
+    content = (np.stack(adjacencies), np.stack(features), np.eye(2)[[number % 2 for number in range(20)]])
+    folder = root / "pyg" / "BA2MotifDataset" / "raw"
+    folder.mkdir(parents=True)
+    (folder / "BA-2motif.pkl").write_bytes(pickle.dumps(content))
+    labels = [int(bin(number & 7).count("1") == 2) for number in range(20)]
+    others = ([nx.to_numpy_array(graph) for graph, _ in many], [list(np.full((40, 10), 0.1)) for _ in many], labels)
+    folder = root / "pyg" / "BAMultiShapesDataset" / "raw"
+    folder.mkdir(parents=True)
+    (folder / "BAMultiShapes.pkl").write_bytes(pickle.dumps(others))
+    return [edges for _, edges in two], [edges for _, edges in many]
+
+
+def edge_set(edges: Tensor) -> set[tuple[int, int]]:
+    return {(int(a), int(b)) for a, b in edges.t().tolist()}
+
+
+def test_motifs_of_graphs_are_their_ground_truth(tmp_path: Path) -> None:
+    two, many = write_motif_files(tmp_path)
+    for name, expected in (("BA2MotifDataset", two), ("BAMultiShapesDataset", many)):
+        data = PyGGraphs(name, root=str(tmp_path))
+        assert [edge_set(graph.edge_index[:, graph.true_edge_mask]) for graph in data.graphs] == expected
+    assert any(not edges for edges in many)  # trees without motifs have no truth
+    broken = motif_edges(torch.tensor([[0, 1, 2, 1, 2, 0], [1, 0, 0, 2, 1, 2]]), 3, PUBLISHED["BA2MotifDataset"])
+    assert not bool(broken.any())
+
+
+def test_true_edges_of_graphs_are_compared_with_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """AUROC over all pairs of graphs that have a motif; edges are numbered within the batch."""
+    _, many = write_motif_files(tmp_path)
+    data = PyGGraphs("BAMultiShapesDataset", root=str(tmp_path))
+    torch.manual_seed(0)
+    module = GraphClassifier(GAT(data.num_features, data.num_classes, num_layers=2))
+    result = attree.evaluate(module, data, targets=[1, 3, 8, 19], methods=["gatt"], protocols=["removal"])
+    labels, scores = [], []
+    edges, first = result.pairs.graph.edge_index[:, result.pairs.edges], 0
+    for place, number in enumerate((1, 3, 8, 19)):
+        own = result.pairs.owner == place
+        nodes = {node for edge in many[number] for node in edge}
+        true = many[number] | {(node, node) for node in nodes}
+        if true:
+            labels += [(a - first, b - first) in true for a, b in edges[:, own].t().tolist()]
+            scores += result.pair_scores["gatt"][own].tolist()
+        first += 40
+    assert result.num_true_targets == 3
+    assert result.metrics["explain/gatt/truth_auroc"] == pytest.approx(roc_auc_score(labels, scores), abs=1e-6)
+    assert "true edges" in str(result)
+    fit = f"fit --data=PyGGraphs --data.dataset=BAMultiShapesDataset --data.root={tmp_path} --model=GraphClassifier"
+    quick = "--model.net=GAT --trainer.max_epochs=1 --trainer.enable_progress_bar=false --explain.figures=0"
+    main([*fit.split(), *quick.split(), f"--trainer.logger.save_dir={tmp_path / 'logs'}"])
+    run = tmp_path / "logs" / "runs" / "version_0"
+    assert "explain/gatt/truth_auroc" in read_metrics(run / "metrics.json")
+    explained = ["--targets=truth:3", "--figures=0", "--allow=attree.data.PyGGraphs"]
+    capsys.readouterr()
+    assert command("explain", str(run), *explained) == 0
+    assert "ground truth: measured on 3 targets" in " ".join(capsys.readouterr().out.split())

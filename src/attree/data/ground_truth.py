@@ -8,6 +8,7 @@ from typing import Self
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
 from attree.errors import ArgumentError, expect, expect_instance
 from attree.tensors.arrays import are_pointers, find, row_of
@@ -58,6 +59,30 @@ class GroundTruth:
         if self.ptr is not None:
             expected = f"non-decreasing offsets from 0 to {num_edges}, {num_targets + 1} of them"
             expect(are_pointers(self.ptr, num_targets, num_edges), "ptr", expected, self.ptr.tolist()[:9])
+
+    @classmethod
+    def of_graphs(cls, batch: Data) -> Self | None:
+        """Return the true edges of the graphs of a batch, from their `true_edge_mask`; None if they have no such mask.
+
+        Self-loops of the nodes of true edges are true, too. Graphs without true edges have no ground truth.
+
+        >>> from torch_geometric.data import Batch
+        >>> graph = Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]), num_nodes=3)
+        >>> graph.true_edge_mask = torch.tensor([False, True, False])
+        >>> GroundTruth.of_graphs(Batch.from_data_list([graph, graph])).edges_of(1).tolist()
+        [[4, 4, 5], [5, 4, 5]]
+        """
+        mask = batch.get("true_edge_mask")
+        if not isinstance(mask, Tensor):
+            return None
+        edge_index = batch.edge_index[:, mask]
+        edges = torch.cat([edge_index, edge_index.unique().expand(2, -1)], dim=1)
+        graph = batch.get("batch")
+        owner = torch.zeros_like(edges[1]) if graph is None else graph[edges[1]]
+        order = owner.sort(stable=True).indices
+        targets, counts = owner.unique(return_counts=True)
+        ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        return cls(targets, edges[:, order], ptr) if targets.numel() else None
 
     @property
     def num_targets(self) -> int:

@@ -41,13 +41,13 @@ class TruthEvaluator:
     """AUROC of scores against ground truth, pooled over the pairs of all targets with ground truth.
 
     Args:
-        subject: The model call to explain; its targets are nodes.
-        truth: The true edges of nodes.
-        shard: This process's share of these nodes.
+        subject: The model call to explain; its targets are nodes or graphs.
+        truth: The true edges of these.
+        shard: This process's share of the targets.
     """
 
     def __init__(self, subject: Subject, truth: GroundTruth, shard: Shard) -> None:
-        expect(subject.level == "node", "truth", "None unless nodes are explained", "ground truth of nodes")
+        expect(subject.level != "edge", "truth", "None if links are explained", "ground truth")
         check_truth(truth, subject.graph.original_edge_index, subject.graph.num_nodes)
         positions = shard.of(torch.arange(truth.num_targets, device=subject.device))
         self._pairs = subject_pairs(subject, truth.targets.to(subject.device)[positions])

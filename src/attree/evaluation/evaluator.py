@@ -108,8 +108,10 @@ class Evaluator:
 
     @property
     def explained(self) -> Tensor:
-        """The targets whose explanations are saved: those with ground truth, or else the evaluated targets."""
-        return self.targets if self.truth is None else self.truth.targets.to(self.subject.device)
+        """The targets whose explanations are saved: nodes with ground truth, or else the evaluated targets."""
+        if self.truth is None or self.subject.level == "graph":
+            return self.targets
+        return self.truth.targets.to(self.subject.device)
 
     def try_out(self) -> None:
         """Evaluate one target with few edges around it, so that what cannot be explained is refused early."""

@@ -203,7 +203,7 @@ def evaluate_targets(run: FinishedRun, explained: ExplainedTargets, seed: int) -
         explained.subject,
         explained.positions,
         EvaluationConfig(explained.methods.values(), explained.protocols, seed=seed),
-        None if explained.truth is None else explained.truth.of_targets(explained.ids),
+        explained.subject_truth,
         labels=explained.target_labels(),
     )
     with closing(LateBar(REDUCING)) as bar:

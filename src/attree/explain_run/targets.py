@@ -181,6 +181,11 @@ class ExplainedTargets(ABC):
         """Return class probabilities of the targets, [T, classes]; None if the model predicts no probabilities."""
 
     @property
+    def subject_truth(self) -> GroundTruth | None:
+        """The true edges of the explained targets, as the subject numbers targets and nodes; None without any."""
+        return None if self.truth is None else self.truth.of_targets(self.ids)
+
+    @property
     def has_truth(self) -> Tensor | None:
         """Whether each target has ground truth, [T]; None if the data has none."""
         return None if self.truth is None else torch.isin(self.ids, self.truth.targets.to(self.ids))
@@ -336,7 +341,9 @@ class ExplainedGraphs(ExplainedTargets):
         super().__init__(source, request)
         self._make_subject = make_subject
         wrong = _misclassified(make_subject, source.graphs) if needs_predictions(request.targets) else None
-        self.ids = parse_targets(request.targets, len(source.graphs), wrong, None, request.seed)
+        is_true = true_graphs(source.graphs) if request.targets.strip().startswith("truth") else None
+        true = None if is_true is None else is_true.nonzero().view(-1)
+        self.ids = parse_targets(request.targets, len(source.graphs), wrong, true, request.seed)
         self.graphs = [source.graphs[position] for position in self.ids.tolist()]
         self.labels = torch.cat([true_labels(graph.get("y"), 1) for graph in self.graphs])
 
@@ -360,6 +367,14 @@ class ExplainedGraphs(ExplainedTargets):
     @property
     def first_nodes(self) -> Tensor:
         return _first_nodes(self.graphs)
+
+    @property
+    def subject_truth(self) -> GroundTruth | None:
+        return GroundTruth.of_graphs(Batch.from_data_list(list(self.graphs)))
+
+    @property
+    def has_truth(self) -> Tensor | None:
+        return true_graphs(self.graphs)
 
     def sizes(self) -> Tensor:
         return torch.tensor([float((graph.num_nodes or 0) + graph.num_edges) for graph in self.graphs])
@@ -394,6 +409,13 @@ class ExplainedGraphs(ExplainedTargets):
 
     def _subject_of(self, graphs: Sequence[Data]) -> Subject:
         return self._make_subject(Batch.from_data_list(list(graphs)))
+
+
+def true_graphs(graphs: Sequence[Data]) -> Tensor | None:
+    """Return whether each graph has true edges; None if the data does not say it."""
+    masks = [graph.get("true_edge_mask") for graph in graphs]
+    true_masks = [mask for mask in masks if isinstance(mask, Tensor)]
+    return torch.tensor([bool(mask.any()) for mask in true_masks]) if len(true_masks) == len(masks) else None
 
 
 def _first_nodes(graphs: Sequence[Data]) -> Tensor:

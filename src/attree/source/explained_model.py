@@ -179,7 +179,7 @@ class ExplainedModel:
         subject: The model call.
         targets: Ids of the explained nodes, links or graphs in the subject.
         labels: True classes and names of all targets of the subject; None if unknown.
-        truth: True edges of the nodes that have some.
+        truth: True edges of the nodes, or of the graphs, that have some.
         graph: The graph or batch that the model runs on; None for a subject that the user made.
         drawn: The targets as ids in the data, to explain the same ones in another run.
     """
@@ -237,8 +237,8 @@ def explained_by_user(
         expect(subject.level == "graph", "data", expected, "several graphs")
         ids = subject.targets()
     labels = source.labels(graph, subject, positions)
-    if truth is None and subject.level == "node":
-        truth = source.truth
+    if truth is None:
+        truth = _truth(subject, graph, source)
     return ExplainedModel(subject, ids, labels, truth, graph)
 
 
@@ -299,7 +299,15 @@ def explained_in_fit(
         if subject.level != "graph":  # nodes of many graphs are explained
             targets = choose_targets(num_targets, subject.graph.num_nodes, seed)
     labels = source.labels(graph, subject, positions)
-    return ExplainedModel(subject, targets, labels, source.truth if truth is None else truth, graph, drawn)
+    truth = _truth(subject, graph, source) if truth is None else truth
+    return ExplainedModel(subject, targets, labels, truth, graph, drawn)
+
+
+def _truth(subject: Subject, graph: Data | HeteroData, source: Source) -> GroundTruth | None:
+    """Return the true edges of the nodes that a source has some of, or of the graphs that a subject runs on."""
+    if subject.level == "graph":
+        return GroundTruth.of_graphs(graph) if isinstance(graph, Data) else None
+    return source.truth if subject.level == "node" else None
 
 
 def asked_targets(

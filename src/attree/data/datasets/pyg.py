@@ -19,6 +19,7 @@ from torch_geometric.utils import degree
 
 from attree.data.checks import MASKS
 from attree.data.dataset_module import data_folder
+from attree.data.datasets.motifs import MOTIFS, motif_edges
 from attree.data.datasets.third_party import open_dataset
 from attree.data.graph_data import InMemoryGraphs
 from attree.data.ground_truth import GroundTruth
@@ -86,7 +87,9 @@ class PyG(InMemoryGraph):
 class PyGGraphs(InMemoryGraphs):
     """The graphs of a PyG dataset, each with one label: `PyGGraphs("TUDataset", {"name": "PROTEINS"})`.
 
-    The graphs are split at random, stratified. Graphs without features get one-hot degrees.
+    The graphs are split at random, stratified. Graphs without features get one-hot degrees. Graphs of
+    `BA2MotifDataset` and `BAMultiShapesDataset` have a ground truth: the edges of their motifs, and the self-loops of
+    the motifs' nodes.
 
     Args:
         dataset: Name of a class in `torch_geometric.datasets`.
@@ -120,6 +123,8 @@ class PyGGraphs(InMemoryGraphs):
         graphs = [_checked(graph, dataset) for graph in loaded]
         for graph in graphs:
             graph.y = graph.y.view(-1)
+            if dataset in MOTIFS:
+                graph.true_edge_mask = motif_edges(graph.edge_index, int(graph.num_nodes or 0), MOTIFS[dataset])
         name, classes = _title(dataset, options), int(loaded.num_classes)
         super().__init__(graphs, classes, name, val_fraction, test_fraction, batch_size, seed)
 
