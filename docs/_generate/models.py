@@ -25,6 +25,7 @@ from torch_geometric.nn import (
     ChebConv,
     DenseGATConv,
     DenseSAGEConv,
+    DirGNNConv,
     EdgeConv,
     EdgePooling,
     GATConv,
@@ -55,7 +56,7 @@ from torch_geometric.nn import (
     global_mean_pool,
     to_hetero,
 )
-from torch_geometric.utils import to_dense_adj, to_dense_batch
+from torch_geometric.utils import sort_edge_index, to_dense_adj, to_dense_batch, to_undirected
 
 from attree.attribution import subject_pairs
 from attree.errors import UnsupportedModelError
@@ -219,6 +220,55 @@ class OverTime(nn.Module):
         return self.head(state)
 
 
+class OnEdges(nn.Module):
+    """Two layers on edges that the model makes from the data's."""
+
+    def __init__(self, layer: Layer, change: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.first, self.second, self.change = layer(WIDTH, WIDTH), layer(WIDTH, CLASSES), change
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Logits of every node."""
+        edge_index = self.change(x, edge_index)
+        return self.second(self.first(x, edge_index).relu(), edge_index)
+
+
+class WithHub(OnEdges):
+    """The same with one further node, which is joined to all others."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Logits of every node."""
+        return super().forward(torch.cat([x, x.new_zeros(1, WIDTH)]), edge_index)[:-1]
+
+
+class OfEachType(nn.Module):
+    """One GATConv for each edge type, added up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (nn.ModuleList(gat(WIDTH, out) for _ in range(2)) for out in (WIDTH, CLASSES))
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_type: Tensor) -> Tensor:
+        """Logits of every node."""
+        for convs in (self.first, self.second):
+            x = sum(conv(x.relu(), edge_index[:, edge_type == number]) for number, conv in enumerate(convs))
+        return x
+
+
+def nearest(x: Tensor, edge_index: Tensor) -> Tensor:
+    """The data's edges, and those from the three nearest nodes by features."""
+    far = torch.cdist(x, x).fill_diagonal_(torch.inf)
+    sources = far.topk(3, largest=False).indices
+    return torch.cat([edge_index, torch.stack([sources.flatten(), torch.arange(x.shape[0]).repeat_interleave(3)])], 1)
+
+
+def with_hub(x: Tensor, edge_index: Tensor) -> Tensor:
+    """The data's edges, and those from and to the last node."""
+    nodes = torch.arange(x.shape[0] - 1)
+    hub = torch.full_like(nodes, x.shape[0] - 1)
+    return torch.cat([edge_index, torch.stack([nodes, hub]), torch.stack([hub, nodes])], 1)
+
+
 def mlp(width: int, out: int) -> nn.Module:
     """Two linear layers."""
     return nn.Sequential(nn.Linear(width, out), nn.ReLU(), nn.Linear(out, out))
@@ -301,6 +351,13 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "GATConv on snapshots, then GRU": lambda: OverTime(gat, nn.GRU(WIDTH, WIDTH, batch_first=True)),
     "GATConv on snapshots, GRUCell": lambda: OverTime(gat, nn.GRUCell(WIDTH, WIDTH)),
     "GCNConv on snapshots, GRUCell": lambda: OverTime(GCNConv, nn.GRUCell(WIDTH, WIDTH)),
+    "edge types: one GATConv for each": OfEachType,
+    "edges sorted in forward: GATConv": lambda: OnEdges(gat, lambda _, edges: sort_edge_index(edges)),
+    "edges reversed in forward: GATConv": lambda: OnEdges(gat, lambda _, edges: edges.flip(0)),
+    "edges made undirected in forward: GATConv": lambda: OnEdges(gat, lambda _, edges: to_undirected(edges)),
+    "DirGNNConv of SAGEConv": lambda: Stack(*[lambda width, out: DirGNNConv(SAGEConv(width, out))] * 2),
+    "virtual node in forward: GATConv": lambda: WithHub(gat, with_hub),
+    "nearest neighbours beside the edges: GATConv": lambda: OnEdges(gat, nearest),
 }
 """A maker of each model of the table."""
 
@@ -328,7 +385,7 @@ def data_for(name: str) -> Data | HeteroData:
         data.edge_label_index = torch.randint(0, NODES, (2, 6), generator=generator)
     if name in ("GINEConv", "NNConv") or "edge_attr" in name:
         data.edge_attr = torch.randn(edges.shape[1], 4, generator=generator)
-    if name == "RGCNConv":
+    if name == "RGCNConv" or name.startswith("edge types:"):
         data.edge_type = torch.arange(edges.shape[1]) % 2
     return data
 

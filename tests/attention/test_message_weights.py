@@ -190,5 +190,5 @@ def test_softmax_in_forward_of_other_edges_than_messages() -> None:
             alpha = self.alpha(x[edge_index[1]], x[edge_index[0]], edge_index[1])
             return self.propagate(edge_index.flip(0), x=x, alpha=alpha)
 
-    with pytest.raises(attree.errors.AttreeError, match="ran on them reversed"):
+    with pytest.raises(attree.errors.AttreeError, match="passes them along others"):
         attree.evaluate(Stack(Elsewhere()), Data(X, CLEAN), protocols=["weight"], mode="multiclass_classification")

@@ -9,7 +9,6 @@ from torch_geometric.nn import MessagePassing, Sequential, TransformerConv
 from torch_geometric.utils import softmax
 
 import attree
-from attree.errors import UnsupportedModelError
 from attree.faithfulness import ReductionProtocol
 from attree.models import GAT
 from attree.subject import Subject
@@ -113,24 +112,32 @@ def test_the_model_is_left_as_it_was() -> None:
     assert snapshot(model) == before
 
 
-class OnOtherEdges(MessagePassing):
-    """Scores the edges in another order than it is given them."""
+class InOrder(MessagePassing):
+    """Attention of a user; `flips` reverses the list of its edges."""
+
+    def __init__(self, flips: bool) -> None:
+        super().__init__()
+        self.flips = flips
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.propagate(edge_index.flip(1), x=x)
+        return self.propagate(edge_index.flip(1) if self.flips else edge_index, x=x)
 
     def message(self, x_i: Tensor, x_j: Tensor, index: Tensor, size_i: int) -> Tensor:
         return x_j * softmax((x_i * x_j).sum(dim=-1), index, num_nodes=size_i).unsqueeze(-1)
 
 
-def test_edges_in_another_order_are_refused() -> None:
+def test_edges_in_another_order_have_the_same_gradients() -> None:
     class Net(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self, flips: bool) -> None:
             super().__init__()
-            self.conv = OnOtherEdges()
+            self.conv = InOrder(flips)
 
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
             return self.conv(x, edge_index)
 
-    with pytest.raises(UnsupportedModelError, match="edges of the data, in their order"):
-        attree.AttentionGradient().attribute(Subject.of(Net().double(), X, EDGES), [3])
+    in_order, flipped = (
+        attree.AttentionGradient().attribute(Subject.of(Net(flips).double(), X, EDGES), [3]).dense(3)
+        for flips in (False, True)
+    )
+    assert bool(in_order.any())
+    torch.testing.assert_close(flipped, in_order)

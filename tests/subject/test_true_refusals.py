@@ -14,6 +14,7 @@ from torch_geometric.nn import GAT, GATConv
 from torch_geometric.utils import sort_edge_index, to_edge_index, to_undirected
 
 import attree
+from attree.attention import capture_attention
 from attree.errors import AttreeError
 
 NODES, WIDTH = 12, 4
@@ -134,13 +135,6 @@ def only_sparse(layout: torch.layout) -> Data:
 
 
 REFUSALS: dict[str, tuple[Callable[[], tuple[Any, Data]], str]] = {
-    "a part of the edges": (
-        lambda: (ByRelation(), graph(edge_type=torch.arange(24) % 2)),
-        r"`first`.*a part of them \(12 of 24\).*HeteroData",
-    ),
-    "more edges": (lambda: (Undirected(), graph()), "24 edges that the data does not have.*`data.edge_index`"),
-    "another order": (lambda: (Sorted(), graph()), "them in another order.*`data.edge_index`"),
-    "reversed": (lambda: (Reversed(), graph()), "them reversed.*`data.edge_index`"),
     "a product of branches": (lambda: (Mixed(), graph()), "`one`.*`two`.*combined by `matrix product`.*`call=`"),
     "a sparse argument": (
         lambda: (Sparse(), graph(adj_t=adjacency(torch.sparse_csr))),
@@ -161,6 +155,23 @@ REFUSALS: dict[str, tuple[Callable[[], tuple[Any, Data]], str]] = {
         r"Raises.forward to run.*KeyError \(test_true_refusals.py, line \d+\): 'temperature'",
     ),
 }
+
+
+OTHER_EDGES: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "a part of the edges": (ByRelation, r"`first`.*a part of them \(12 of 24\).*HeteroData"),
+    "more edges": (Undirected, "24 edges that the data does not have.*`data.edge_index`"),
+    "another order": (Sorted, "them in another order.*`data.edge_index`"),
+    "reversed": (Reversed, "them reversed.*`data.edge_index`"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_EDGES)
+def test_a_single_pass_says_on_which_edges_layers_run(name: str) -> None:
+    """`capture_attention` sees one pass only; everything that has the data traces the edges."""
+    make, sentence = OTHER_EDGES[name]
+    types = (torch.arange(24) % 2,) if name == "a part of the edges" else ()
+    with pytest.raises(AttreeError, match=sentence):
+        capture_attention(make(), graph().x, edges(), *types)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import HANConv
 
-from attree.attention.graph import Graph, edge_ids, find_type, plain
+from attree.attention.graph import Graph, edge_ids, find_type, owner_ids, plain
 from attree.attention.layer_records import LayerRecord
+from attree.attention.message_edges import MessageGraph
 from attree.attention.message_factors import warn_unread
 from attree.attention.provenance import tensors_in
 from attree.attention.wiring import Wiring, describe
@@ -56,9 +57,9 @@ def align_call(records: Sequence[LayerRecord], call: int, graph: Graph, grad: bo
         return _align_relations(layer, where, graph, grad)
     edge_index, weights = _weights(layer, where, graph)
     weights = weights if grad else weights.detach()
-    if graph.types is None and torch.equal(edge_index, graph.edge_index):
+    if graph.walked is graph and graph.types is None and torch.equal(edge_index, graph.edge_index):
         return Aligned(weights, None) if layer.softmaxes else _fixed(Aligned(weights, None))
-    ids = _ids(layer, where, graph, edge_index)
+    ids, graph = _ids(layer, where, graph, edge_index, call), graph.walked
     aligned = _placed(weights, ids, graph)
     if not layer.softmaxes and edge_index.numel():
         return _fixed(aligned)
@@ -74,10 +75,19 @@ def _fixed(aligned: Aligned) -> Aligned:
     return replace(aligned, uniform_weights=aligned.weights.mean(dim=1), has_attention=False)
 
 
-def _ids(layer: LayerRecord, where: str, graph: Graph, edge_index: Any) -> Tensor:
-    ids = edge_ids(graph, layer.given_edges, edge_index)
+class OtherEdgesError(UnsupportedModelError):
+    """Raised if a layer runs on other nodes or edges than the data's in their order, and it is not known on which."""
+
+
+def _ids(layer: LayerRecord, where: str, graph: Graph, edge_index: Any, call: int | None = None) -> Tensor:
+    if call is None or graph.messages is None:
+        ids = edge_ids(graph, layer.given_edges, edge_index)
+    else:
+        ids = owner_ids(graph, layer.given_edges, edge_index, call)
+        if ids is not None and isinstance(graph.walked, MessageGraph):
+            ids = graph.walked.ids(edge_index, ids)
     if ids is None:
-        raise UnsupportedModelError(
+        raise OtherEdgesError(
             f"Expected {where} to run on the edges of the data, in their order, but it ran on "
             f"{_other_edges(edge_index, graph)}"
         )
@@ -224,8 +234,9 @@ def check_nodes(records: Sequence[LayerRecord], call: int, graph: Graph) -> None
     for what, value in (("take", layer.features), ("return", layer.output)):
         for tensor in tensors_in(value):
             nodes = tensor.shape[layer.conv.node_dim if tensor.dim() >= abs(layer.conv.node_dim) else 0]
-            if num_nodes not in (nodes, tensor.shape[0]):
-                raise UnsupportedModelError(
+            if not {num_nodes, graph.walked.num_nodes} & {nodes, tensor.shape[0]}:
+                adds_nodes = min(nodes, tensor.shape[0]) > num_nodes
+                raise (OtherEdgesError if adds_nodes else UnsupportedModelError)(
                     f"Expected {where} to {what} features of all {num_nodes} nodes of the graph, but got {nodes} rows."
                 )
 

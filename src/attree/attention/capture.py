@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.alignment import Aligned, align_call, as_layers, check_nodes, ends_of
+from attree.attention.alignment import Aligned, align_call, as_layers, check_nodes, ends_of, even_weights
 from attree.attention.global_attention import GlobalRecords
 from attree.attention.graph import Graph
 from attree.attention.layer_records import LayerRecords, record_layers
+from attree.attention.message_edges import MessageGraph
 from attree.attention.provenance import Provenance
 from attree.attention.softmax_hook import check_dense, check_registered, message_passing, no_python_code
 from attree.attention.stand_ins import eval_mode, inplace_messages, stand_in
@@ -63,6 +64,8 @@ class Attention:
             fixed factors of its messages: 1 in a sum, 1 / n in a mean of n, the normalisation of a GCN.
         untraced: Why the layers form no computation tree; None if they do. Otherwise there are no weights to read (all
             are 0), and `check_tree` raises.
+        of_messages: The same attention on the graph of all messages, if some have other ends than an edge of `graph`.
+            The weight of an edge is then the sum over the messages that come from it.
     """
 
     graph: Graph
@@ -76,6 +79,7 @@ class Attention:
     softmax: tuple[Tensor | None, ...] | None = None
     attends: tuple[bool, ...] | None = None
     untraced: Untraced | None = None
+    of_messages: Attention | None = None
 
     def __post_init__(self) -> None:
         layers, edges = len(self.weights), self.graph.num_edges
@@ -96,6 +100,11 @@ class Attention:
         calls = [Aligned(self.weights[call], self.present[call]) for call in wiring.calls]
         embedding = self.embedding if wiring.calls[-1] == len(self.weights) - 1 else None
         return replace(_of_layers(calls, wiring, self.graph), output=self.output, embedding=embedding)
+
+    @property
+    def walked(self) -> Attention:
+        """The attention that flows follow: on the graph of all messages."""
+        return self if self.of_messages is None else self.of_messages
 
     @property
     def calls(self) -> tuple[int, ...] | None:
@@ -284,7 +293,11 @@ def without_tree(
     if calls is not None:
         hops, aligned = calls
         for call in aligned:
-            used |= torch.ones_like(used) if call.present is None else call.present
+            of_call = torch.ones_like(graph.walked.source, dtype=torch.bool) if call.present is None else call.present
+            if isinstance(graph.walked, MessageGraph):
+                owners = graph.walked.owner[of_call]
+                of_call = torch.zeros_like(used).index_fill_(0, owners[owners >= 0], True)
+            used |= of_call
     depth, none = 1 if hops is None else hops, torch.zeros(graph.num_edges, 1, device=graph.device)
     has_attention = calls is not None and any(call.has_attention for call in calls[1])
     return Attention(
@@ -351,10 +364,36 @@ def _aligned(
         wiring = call_graph.wiring(ends_of(calls, graph))
     assert wiring is not None
     last = records[wiring.calls[-1]].output
-    attention = _of_layers(calls, wiring, graph)
+    attention = _of_layers(calls, wiring, graph.walked)
+    if isinstance(graph.walked, MessageGraph):
+        attention = _on_data(attention, graph, graph.walked.owner)
     activation = None if records.provenance is None else records.provenance.activation(output)
     embedding = last if isinstance(last, Tensor) else None
     return replace(attention, output=output, embedding=embedding, activation=activation)
+
+
+def _on_data(attention: Attention, graph: Graph, owner: Tensor) -> Attention:
+    """Return attention on the messages of a graph as attention on its edges: the sum over the messages of an edge."""
+    is_owned = owner >= 0
+
+    def total(values: Tensor) -> Tensor:
+        sums = values.new_zeros(graph.num_edges, *values.shape[1:])
+        return sums.index_add_(0, owner[is_owned], values[is_owned])
+
+    ones = torch.ones_like(owner)
+    present = (total(ones if mask is None else mask.long()) > 0 for mask in attention.present)
+    uniform_weights = attention.uniform_weights or (None,) * len(attention.weights)
+    parts = zip(attention.weights, attention.present, uniform_weights, strict=True)
+    even = (total(even_weights(Aligned(*part), attention.graph)) for part in parts)
+    return replace(
+        attention,
+        graph=graph,
+        weights=tuple(map(total, attention.weights)),
+        present=tuple(None if bool(mask.all()) else mask for mask in present),
+        uniform_weights=tuple(even),
+        softmax=None,
+        of_messages=attention,
+    )
 
 
 def _without_edges(graph: Graph, output: Any) -> Attention:

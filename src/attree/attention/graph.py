@@ -12,11 +12,12 @@ A convolution may drop, add or move self-loops, and run on the edges of one type
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -132,6 +133,13 @@ class Origin:
     num_nodes: int
 
 
+class Messages(Protocol):
+    """The edges that the messages of a pass come from, see `attree.attention.message_edges`."""
+
+    def owners(self, step: int, edge_index: Tensor) -> Tensor | None:
+        """Return the position of each message's edge in the given edges, -1 for none; None for steps without trace."""
+
+
 class Graph:
     """A graph with exactly one self-loop per node, and the positions of the given edges in it.
 
@@ -146,6 +154,9 @@ class Graph:
 
     Attributes:
         origin: The larger graph that this graph was cut from; None if it is whole.
+        messages: The edges that messages come from, for layers that do not run on the edges of this graph in their
+            order; None if there are none, or if they were not traced.
+        message_graph: The graph of all messages, if some have other ends than an edge of this graph; otherwise None.
 
     >>> graph = Graph(torch.tensor([[0, 1, 1], [1, 1, 2]]), num_nodes=3)
     >>> graph.edge_index.tolist()
@@ -160,6 +171,8 @@ class Graph:
         self.num_nodes = num_nodes
         self.types = types
         self.origin: Origin | None = None
+        self.messages: Messages | None = None
+        self.message_graph: Graph | None = None
         self.original_edge_index = edge_index
         proper = edge_index[0] != edge_index[1] if types is None else torch.ones_like(edge_index[0], dtype=torch.bool)
         self.num_proper_edges = int(proper.sum())
@@ -265,6 +278,29 @@ class Graph:
         """Return the values of the given edges: [..., num_edges] to [..., E]."""
         return values[..., self.position]
 
+    @property
+    def walked(self) -> Graph:
+        """The graph that flows follow: that of all messages."""
+        return self if self.message_graph is None else self.message_graph
+
+    def traced(self, messages: Messages | None, message_graph: Graph | None) -> Graph:
+        """Return this graph, with the edges that messages come from."""
+        graph = copy.copy(self)
+        graph.messages, graph.message_graph = messages, message_graph
+        return graph
+
+    def owner_ids(self, edge_index: Tensor, owner: Tensor) -> Tensor:
+        """Return the ids of the edges that messages come from; a self-loop comes from that of its node, or from none.
+
+        Args:
+            edge_index: The edges along which messages are passed; nodes that are not in this graph come last.
+            owner: Their positions among the given edges, -1 for none.
+        """
+        position = self.position if self.position.numel() else edge_index.new_full((1,), -1)
+        ids = torch.where(owner >= 0, position[owner.clamp(min=0)], -1)
+        is_loop = (edge_index[0] == edge_index[1]) & (edge_index[0] < self.num_nodes)
+        return torch.where(is_loop, self.num_proper_edges + edge_index[0], ids)
+
     def matches(self, edge_index: Tensor, num_nodes: int) -> bool:
         """Whether this is the graph of `edge_index`; compares values, which is cheaper than building a graph."""
         return (
@@ -280,14 +316,35 @@ def plain(edge_index: Any) -> Any:
     return edge_index.as_tensor() if isinstance(edge_index, EdgeIndex) else edge_index
 
 
-def edge_ids(graph: Graph, given_edges: Any, edge_index: Any) -> Tensor | None:
+def owner_ids(graph: Graph, given_edges: Any, edge_index: Any, step: int) -> Tensor | None:
+    """Return the id in `graph.edge_index` of the edge that each message comes from, -1 for none; None if not known.
+
+    Args:
+        graph: The graph that the model runs on.
+        given_edges: The edges that the convolution was called with: a tensor, or a dict by edge type.
+        edge_index: The edges that the convolution passes to `propagate` or `edge_updater`, [2, edges].
+        step: The number of the step in its pass.
+    """
+    edge_index = plain(edge_index)
+    owner = None
+    if graph.messages is not None and isinstance(edge_index, Tensor) and edge_index.layout == torch.strided:
+        owner = graph.messages.owners(step, edge_index)
+    return edge_ids(graph, given_edges, edge_index) if owner is None else graph.owner_ids(edge_index, owner)
+
+
+def edge_ids(graph: Graph, given_edges: Any, edge_index: Any, step: int | None = None) -> Tensor | None:
     """Return the id of each edge of a convolution in `graph.edge_index`; None if it uses edges that are not there.
 
     Args:
         graph: The graph that the model runs on.
         given_edges: The edges that the convolution was called with: a tensor, or a dict by edge type.
         edge_index: The edges that the convolution passes to `propagate` or `edge_updater`, [2, edges].
+        step: The number of the step in its pass; None for edges in the order of the graph only.
     """
+    if step is not None and graph.messages is not None:
+        ids = owner_ids(graph, given_edges, edge_index, step)
+        is_there = ids is not None and bool((ids >= 0).all()) and torch.equal(graph.edge_index[:, ids], edge_index)
+        return ids if is_there else None
     edge_index = plain(edge_index)
     if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
         return None

@@ -172,6 +172,12 @@ class Watcher:
     Only overridden methods cost anything in the run.
     """
 
+    _instrument: Instrument | None = None
+
+    def one_pass(self, function: Callable[[], T]) -> T:
+        """Call a function that runs the watched model once; its calls of layers are numbered from 0."""
+        return function() if self._instrument is None else self._instrument.run(function)
+
     def begin(self, call: LayerCall) -> None:
         """Called before a layer runs."""
 
@@ -226,6 +232,7 @@ class Instrument:
 
     def attach(self, stack: ExitStack) -> None:
         """Attach the watcher to all layers until the stack is closed."""
+        self._watcher._instrument = self
         overridden = {name for name in vars(Watcher) if getattr(type(self._watcher), name) is not vars(Watcher)[name]}
         patched: dict[MessagePassing, dict[str, Any]] = {conv: {} for conv in self.convs}
         if "softmax" in overridden:

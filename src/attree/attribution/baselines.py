@@ -71,6 +71,7 @@ class Uniform(GAtt):
         return trace.uniform()
 
     def table(self, attention: Attention) -> LayerTable:
+        attention = attention.walked
         uniform_weights = attention.uniform_weights or (None,) * len(attention.weights)
         layers = zip(attention.weights, attention.present, uniform_weights, strict=True)
         weights = tuple(even_weights(Aligned(*layer), attention.graph).unsqueeze(1) for layer in layers)
@@ -126,6 +127,12 @@ class Random(FlowMethod):
 
     def score(self, block: EdgeBlock) -> Tensor:
         return self.draw_scores(block.table.graph, block.targets, block.edges, block.table.alpha_rows.dtype)
+
+    def terms(self, block: EdgeBlock) -> tuple[Tensor, ...]:
+        return (block.table.alpha_rows.new_zeros(block.edges.numel()),)
+
+    def of_terms(self, terms: Sequence[Tensor], graph: Graph, targets: Tensor, edges: Tensor) -> Tensor:
+        return self.draw_scores(graph, targets, edges, terms[0].dtype)
 
     def score_pairs(self, subject: Subject | Attention, pairs: Pairs) -> Tensor:
         """Score every pair at random, with or without a flow."""

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from attree.attention.capture import Attention
 from attree.attention.graph import Graph
+from attree.attention.message_edges import MessageGraph
 from attree.attention.wiring import Wiring
 from attree.attribution.flows import Frontier, stream_frontiers
 from attree.attribution.global_walk import GlobalWalk, stream_global_walks
@@ -68,6 +69,7 @@ class LayerTable:
     @classmethod
     def of(cls, attention: Attention, heads: Sequence[int] | None) -> LayerTable:
         """Build the table; half-precision attention becomes float32, because scores sum many weights."""
+        attention = attention.walked
         order = attention.graph.entering.items
         alphas = attention.per_edge(heads)
         alphas = [alpha.to(score_dtype(attention)) for alpha in alphas]
@@ -189,6 +191,21 @@ class FlowMethod(AttributionMethod):
     def score(self, block: EdgeBlock) -> Tensor:
         """Return the scores of the listed edges."""
 
+    def terms(self, block: EdgeBlock) -> tuple[Tensor, ...]:
+        """Return numbers of the listed messages that are added up over all messages of an edge; default: the scores."""
+        return (self.score(block),)
+
+    def of_terms(self, terms: Sequence[Tensor], graph: Graph, targets: Tensor, edges: Tensor) -> Tensor:
+        """Return the scores of edges from the sums of `terms` over their messages.
+
+        Args:
+            terms: The sums.
+            graph: The graph of the edges.
+            targets: The target of each score.
+            edges: The edge of each score.
+        """
+        return terms[0]
+
     def attribute(
         self, subject: Subject | Attention, targets: Targets | Roots = "all", memory: int = WALK_MEMORY
     ) -> Attribution:
@@ -219,7 +236,8 @@ class FlowMethod(AttributionMethod):
         if subject.global_trace is not None:
             return self._score_pairs_everywhere(subject, pairs)
         self.check_attention(attention)
-        walk = None if any(present is not None for present in attention.present) else pairs.walk
+        is_plain = attention.walked is attention and all(present is None for present in attention.present)
+        walk = pairs.walk if is_plain else None
         if walk is None:
             return super().score_pairs(subject, pairs)
         table = self.table(attention)
@@ -304,6 +322,8 @@ class FlowMethod(AttributionMethod):
 
     def _score(self, table: LayerTable, targets: Tensor, frontiers: list[Frontier]) -> Attribution:
         """Score the walks of consecutive targets as one result."""
+        if isinstance(table.graph, MessageGraph):
+            return self._score_owners(table, table.graph, targets, frontiers)
         degree = table.graph.entering.sizes
         sizes = [
             degree.new_zeros(frontier.targets.numel()).index_add_(
@@ -329,6 +349,31 @@ class FlowMethod(AttributionMethod):
             edges, scores = edges[:end].clone(), scores[:end].clone()
         ptr = pointers(torch.cat(sizes) if sizes else degree[:0])
         return Attribution(self.name, table.graph, targets, ptr, edges, scores)
+
+    def _score_owners(
+        self, table: LayerTable, graph: MessageGraph, targets: Tensor, frontiers: list[Frontier]
+    ) -> Attribution:
+        """Score walks along messages: terms of the messages that come from an edge are added up."""
+        keys, columns, begin = [targets[:0]], list[tuple[Tensor, ...]](), 0
+        for frontier in frontiers:
+            for block in edge_blocks(table, frontier):
+                owner = graph.owner[block.edges]
+                is_listed = owner >= 0
+                if table.used_rows is not None:
+                    is_listed &= block.flows() != 0
+                target = begin + block.frontier.owner[block.owner[is_listed]]
+                keys.append(target * graph.num_data_edges + owner[is_listed])
+                columns.append(tuple(term[is_listed] for term in self.terms(block)))
+            begin += frontier.targets.numel()
+        key, place = torch.cat(keys).unique(return_inverse=True)
+        sums = [
+            torch.cat(column).new_zeros(key.numel()).index_add_(0, place, torch.cat(column))
+            for column in zip(*columns, strict=True)
+        ]
+        owner, edges = key // graph.num_data_edges, key % graph.num_data_edges
+        scores = self.of_terms(sums, graph.data, targets[owner], edges) if sums else table.alpha_rows.new_zeros(0)
+        ptr = pointers(owner.bincount(minlength=targets.numel()))
+        return Attribution(self.name, graph.data, targets, ptr, edges, scores)
 
 
 class GAtt(FlowMethod):
@@ -388,6 +433,12 @@ class GAttAvg(FlowMethod):
     counts_flows = True
 
     def score(self, block: EdgeBlock) -> Tensor:
-        weighted = block.weighted()
+        return self.of_terms(self.terms(block), block.table.graph, block.edges, block.edges)
+
+    def terms(self, block: EdgeBlock) -> tuple[Tensor, ...]:
+        return block.weighted(), block.flows()
+
+    def of_terms(self, terms: Sequence[Tensor], graph: Graph, targets: Tensor, edges: Tensor) -> Tensor:
+        weighted, flows = terms
         # Edges without any flow divide 0 by 1; they are dropped from the result.
-        return weighted / block.flows().clamp(min=1).to(weighted.dtype)
+        return weighted / flows.clamp(min=1).to(weighted.dtype)

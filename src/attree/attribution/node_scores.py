@@ -155,7 +155,10 @@ def _parts(subject: Subject, targets: Targets, method: FlowMethod, memory: int) 
         key, inverse = (owner * table.graph.num_nodes + node).unique(return_inverse=True)
         total = total.new_zeros(key.numel()).index_add_(0, inverse, total)
         owner, node = key // table.graph.num_nodes, key % table.graph.num_nodes
-        yield _sparse(method.name, table.graph, frontier.targets, owner, node, total)
+        if table.graph.num_nodes > subject.graph.num_nodes:  # nodes that the model adds are no nodes of the data
+            of_data = node < subject.graph.num_nodes
+            owner, node, total = owner[of_data], node[of_data], total[of_data]
+        yield _sparse(method.name, subject.graph, frontier.targets, owner, node, total)
 
 
 def _sparse(name: str, graph: Graph, targets: Tensor, owner: Tensor, node: Tensor, scores: Tensor) -> NodeAttribution:

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from attree.attention.capture import Attention, capture_run, check_model, graph_of
 from attree.attention.graph import Graph
+from attree.attention.message_edges import MessageGraph
 from attree.attention.stand_ins import eval_mode, score_tensor
 from attree.attention.wiring import Wiring
 from attree.attribution.flows import frontier_bound, stream_frontiers, walk_back
@@ -101,15 +102,30 @@ def root_pairs(
 ) -> Pairs:
     """Return all pairs of the L-hop subgraphs around the roots of some targets, or only those that carry a flow."""
     parts = list(
-        _stream_flow_pairs(graph, roots, num_layers, memory)
+        _stream_flow_pairs(graph.walked, roots, num_layers, memory)
         if only_flows
-        else _stream_pairs(graph, roots, num_layers, memory)
+        else _stream_pairs(graph.walked, roots, num_layers, memory)
     )
+    if isinstance(graph.walked, MessageGraph):
+        parts = [_pairs_of_owners(part, graph, graph.walked.owner) for part in parts]
     none = roots.targets[:0]
     sizes = torch.cat([none, *(part.ptr.diff() for part in parts)])
     edges = torch.cat([none, *(part.edges for part in parts)])
     flow = torch.cat([none.bool(), *(part.flow for part in parts)])
     return Pairs(roots.targets, pointers(sizes), edges, flow, graph, num_layers)
+
+
+def _pairs_of_owners(pairs: Pairs, graph: Graph, owner: Tensor) -> Pairs:
+    """Return pairs of messages as pairs of the edges that they come from; an edge carries a flow if a message does."""
+    edges, target = owner[pairs.edges], pairs.owner
+    is_owned = edges >= 0
+    key, place = (target * graph.num_edges + edges)[is_owned].unique(return_inverse=True)
+    flow = torch.zeros_like(key, dtype=torch.bool)
+    flow[place[pairs.flow[is_owned]]] = True
+    target, edges = key // graph.num_edges, key % graph.num_edges
+    order = (target * 2 + (~flow).long()).argsort(stable=True)
+    ptr = pointers(target.bincount(minlength=pairs.targets.numel()))
+    return Pairs(pairs.targets, ptr, edges[order], flow[order], graph, pairs.num_layers)
 
 
 def graph_pairs(graph: Graph, batch: Tensor) -> Pairs:
@@ -193,10 +209,12 @@ def neighbourhoods(
         targets: Ids of nodes, pairs of nodes, or graphs.
         bytes_per_edge: Bytes that one edge takes in a pass of the model.
         memory: Bytes that a part may take in a pass; the nodes of one target always stay together.
-        induced: Take all edges between the nodes within L hops instead.
+        induced: Take all edges between the nodes within L hops instead; always so if messages come from edges in
+            other ways than along them.
         wider: Number of hops beyond those of the network's layers, for networks that also read edges elsewhere.
     """
     sizes, done = subject.graph.given_entering.sizes + 1, 0
+    induced = induced or subject.graph.messages is not None
     for ids, owner, node in _inner_nodes(subject, targets, memory, subject.num_layers + int(induced) + wider):
         edges = torch.zeros(ids.numel(), dtype=exact_dtype(ids.device), device=ids.device)
         edges.index_add_(0, owner, sizes[node].to(edges.dtype))
@@ -213,7 +231,7 @@ def _inner_nodes(
     subject: Subject, targets: Tensor, memory: float, steps: int
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Yield, for consecutive targets, the nodes whose entering edges they depend on: targets, owners, nodes."""
-    graph, batch = subject.graph, subject.batch
+    graph, batch, num_nodes = subject.graph.walked, subject.batch, subject.graph.num_nodes
     if batch is not None:
         nodes = group(batch, subject.num_targets)
         owner, place = expand(nodes.ptr, targets)
@@ -222,7 +240,8 @@ def _inner_nodes(
     ones = [torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)] * steps
     roots = subject.roots(targets, torch.float32)
     for frontier in stream_frontiers(graph, roots, ones, memory=max(int(memory), 1)):
-        yield frontier.targets, frontier.owner, frontier.node
+        of_data = slice(None) if graph.num_nodes == num_nodes else frontier.node < num_nodes
+        yield frontier.targets, frontier.owner[of_data], frontier.node[of_data]
 
 
 def part_of_targets(subject: Subject, part: Part, targets: Tensor) -> Part:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from attree.attention.capture import Attention
+from attree.attention.message_edges import MessageGraph
 from attree.attribution.method import as_subject
 from attree.errors import expect, expect_bool, expect_instance, expect_int, expect_ints
 from attree.subject import Subject
@@ -100,6 +101,7 @@ class ComputationTree:
         if heads is not None:
             heads = expect_ints(heads, "heads", "head numbers, one per layer, or None")
         attention.check_chain()
+        attention = attention.walked
         graph, num_layers = attention.graph, attention.num_layers
         target = expect_int(target, "target", 0, graph.num_nodes - 1)
         expect_int(max_nodes, "max_nodes", 1)
@@ -244,6 +246,7 @@ class AttentionPath:
     Attributes:
         nodes: The nodes, from the one that the output reads to the one whose features enter a first layer; L + 1.
         edges: The edges between them, as ids in `graph.edge_index`, the last layer's first; L. Self-loops are included.
+            If layers run on other edges than the data's: the edge that each message comes from, or -1.
         attention: The attention on each edge.
         weight: The product of attention along the path, times the factors of branches and of the readout.
         effects: Effect of reducing each edge alone on the prediction (dPC), by protocol, if measured.
@@ -331,6 +334,7 @@ def paths_from(
 ) -> list[AttentionPath]:
     """Do the same as `strongest_paths`, from the roots of one target."""
     expect_instance(attention, "attention", Attention)
+    attention = attention.walked
     expect(roots.targets.numel() == 1, "roots", "those of one target", f"{roots.targets.numel()} targets")
     expect_int(k, "k", 1)
     graph, wiring = attention.graph, attention.layout
@@ -359,7 +363,11 @@ def paths_from(
     fed = {later for feeds in wiring.feeds for later, _ in feeds}
     ends = _Walks.concat([walks for layer, walks in sorted(walks_into.items()) if layer not in fed])
     strongest = ends.weight.abs().argsort(descending=True, stable=True)[:k]
-    return [_trace(steps, alphas, int(ends.trace[walk]), float(ends.weight[walk])) for walk in strongest.tolist()]
+    paths = [_trace(steps, alphas, int(ends.trace[walk]), float(ends.weight[walk])) for walk in strongest.tolist()]
+    if not isinstance(graph, MessageGraph):
+        return paths
+    owner = graph.owner.tolist()
+    return [replace(path, edges=tuple(owner[edge] for edge in path.edges)) for path in paths]
 
 
 def _best(node: Tensor, weight: Tensor, k: int) -> Tensor:

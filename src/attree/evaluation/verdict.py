@@ -93,6 +93,7 @@ def heads_apart(attention: Attention) -> float:
     It is the total variation, as a mean over heads and nodes with several edges, in the layer where it is largest; 0
     without a layer of several heads.
     """
+    attention = attention.walked
     destination, largest = attention.graph.edge_index[1], 0.0
     has_choice = destination.bincount(minlength=attention.graph.num_nodes) > 1
     for weights in attention.weights:

@@ -132,9 +132,9 @@ class CopiesPass(ReductionPass):
     def measure(self, pairs: Pairs, protocol: ReductionProtocol, writer: ReductionWriter, progress: Progress) -> None:
         """Reduce every pair's edge in a copy of its own; pairs that cannot have an effect keep 0."""
         self.check(pairs.targets)
-        places = (
-            pairs.flow.nonzero().view(-1) if not self._wider else torch.arange(len(pairs), device=pairs.edges.device)
-        )
+        # Where messages come from edges in other ways than along them, edges without a flow may have an effect, too.
+        only_flows = not self._wider and self.subject.graph.messages is None
+        places = pairs.flow.nonzero().view(-1) if only_flows else torch.arange(len(pairs), device=pairs.edges.device)
         alone = Rows(torch.arange(places.numel() + 1, device=places.device), pairs.edges[places])
         done, outputs = 0, [self.output[:0]]
         for begin, end, output in self._outputs(pairs.targets, pairs.owner[places], alone, protocol):

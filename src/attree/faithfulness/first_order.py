@@ -82,7 +82,7 @@ class AttentionGradient(MaskMethod):
             gradients = self._averaged(run, copies, gradients)
         scores = torch.zeros(copies.entry_owner.numel(), dtype=exact_dtype(logits.device), device=logits.device)
         for of_call in gradients:
-            scores.index_add_(0, run.entries(copies, of_call.call), first_order(protocol, of_call))
+            run.add(scores, copies, of_call.call, first_order(protocol, of_call))
         return scores
 
     def _averaged(self, run: AttentionRun, copies: TargetCopies, gradients: Sequence[Gradients]) -> list[Gradients]:
@@ -109,11 +109,13 @@ class CallEdges:
         conv: The convolution.
         given_edges: The edges that the convolution was called with: a tensor, or a dict by edge type.
         edges: The edges along which it passes messages, [2, edges].
+        step: The number of the step in its pass.
     """
 
     conv: MessagePassing
     given_edges: Any
     edges: Tensor
+    step: int
 
 
 @dataclass
@@ -175,7 +177,14 @@ class AttentionRun(MaskedRun):
         weight_shift = torch.zeros_like(weights, requires_grad=True)
         self._calls.append(
             SoftmaxCall(
-                call.conv, plain(call.given_edges), edges, scores.detach(), weights.detach(), score_shift, weight_shift
+                call.conv,
+                plain(call.given_edges),
+                edges,
+                call.number,
+                scores.detach(),
+                weights.detach(),
+                score_shift,
+                weight_shift,
             )
         )
         return weights * self._share + weight_shift
@@ -193,8 +202,18 @@ class AttentionRun(MaskedRun):
         ]
         yield from map(Gradients, self._calls, gradients[::2], gradients[1::2])
 
+    def add(self, scores: Tensor, copies: TargetCopies, call: CallEdges, effects: Tensor) -> None:
+        """Add the effects of a call's messages to the scores of the edges that they come from."""
+        entries = self.entries(copies, call)
+        if copies.subject.graph.messages is not None:  # messages may come from no edge
+            entries, effects = entries[entries >= 0], effects[entries >= 0]
+        scores.index_add_(0, entries, effects)
+
     def entries(self, copies: TargetCopies, call: CallEdges) -> Tensor:
         """Return the entry of the batch for each edge of a call: an edge, or the self-loop of a node."""
+        traced = copies.entries_of_messages(call.step, call.edges)
+        if traced is not None:
+            return traced
         if copies.subject.graph.types is not None:
             # A heterogeneous graph lists given edges and self-loops in the same order as masks do.
             entries = edge_ids(copies.graph, call.given_edges, call.edges)
@@ -304,9 +323,9 @@ class MessageGradient(AttentionGradient):
         run.check(copies, logits)
         scores = torch.zeros(copies.entry_owner.numel(), dtype=exact_dtype(logits.device), device=logits.device)
         for call, gradient in run.message_gradients(copies, logits):
-            scores.index_add_(0, run.entries(copies, call), _effect(protocol, call, gradient.to(scores.dtype)))
+            run.add(scores, copies, call, _effect(protocol, call, gradient.to(scores.dtype)))
         for of_call in run.gradients(copies, logits):
-            scores.index_add_(0, run.entries(copies, of_call.call), first_order(protocol, of_call))
+            run.add(scores, copies, of_call.call, first_order(protocol, of_call))
         return scores
 
 
@@ -364,7 +383,9 @@ class MessageRun(AttentionRun):
                     change = change_of_degrees(edges, self._edge_weight, data_edges, weights, fill)
         is_mean = type(conv.aggr_module) is MeanAggregation and type(conv).aggregate is MessagePassing.aggregate
         normalised: Normalised = "degrees" if change is not None else "mean" if is_mean else "sum"
-        self._message_calls.append(MessageCall(conv, data_edges, edges, factor, normalised, change, adds_loops))
+        self._message_calls.append(
+            MessageCall(conv, data_edges, edges, call.number, factor, normalised, change, adds_loops)
+        )
         size = [1] * messages.dim()
         size[conv.node_dim] = -1
         return messages * factor.view(size)

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, MessagePassing
 
-from attree.attention.graph import EdgeType, Graph, edge_ids, find_type, plain
+from attree.attention.graph import EdgeType, Graph, find_type, owner_ids, plain
 from attree.attention.instruments import LayerCall, Softmax, Watcher, instrument
 from attree.attention.softmax_hook import message_passing
 from attree.attention.stand_ins import eval_mode
@@ -195,7 +195,7 @@ class ReducedRun(Watcher):
         if reduced.numel():
             none = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device)
             self._reduced = none.index_fill(0, reduced, True)
-        return call.run()
+        return self.one_pass(call.run)
 
     def columns(self, graph: Graph, edges: Tensor) -> Tensor:
         """Return the positions in the given edge list that are deleted with some edges of its graph."""
@@ -263,10 +263,12 @@ class ReducedRun(Watcher):
         """Return a mask of the reduced ones among the edges of a layer; None if they are not edges of the graph."""
         assert self._graph is not None
         given_edges = plain(call.given_edges)
-        ids = edge_ids(self._graph, given_edges, edges)
+        ids = owner_ids(self._graph, given_edges, edges, call.number)
         if ids is None:
             return None
-        is_reduced = torch.zeros_like(ids, dtype=torch.bool) if self._reduced is None else self._reduced[ids]
+        is_reduced = torch.zeros_like(ids, dtype=torch.bool)
+        if self._reduced is not None:
+            is_reduced = self._reduced[ids] if self._graph.messages is None else (ids >= 0) & self._reduced[ids]
         if self._loops:
             nodes = self._loops.get(find_type(self._graph, given_edges) or ("", "", ""))
             if nodes is not None:

@@ -184,7 +184,8 @@ class WholePass(ReductionPass):
         by_edge, rows, done = group(which, edges.numel()), pairs.target_rows, 0
         with self._opened(protocol) as run:
             self._check(run)
-            for number, edge in enumerate(edges.split(1)):
+            for number in range(edges.numel()):
+                edge = edges[number : number + 1]
                 positions = by_edge.items[by_edge.ptr[number] : by_edge.ptr[number + 1]]
                 writer.fill(positions, self._run(run, edge)[rows[positions]])
                 done += positions.numel()

@@ -217,9 +217,9 @@ def _narrow(attention: Attention, dtype: torch.dtype) -> Attention:
         if attention.uniform_weights is None
         else tuple(None if values is None else values.to(dtype) for values in attention.uniform_weights)
     )
-    return replace(
-        attention, weights=tuple(weight.to(dtype) for weight in attention.weights), uniform_weights=uniform_weights
-    )
+    of_messages = None if attention.of_messages is None else _narrow(attention.of_messages, dtype)
+    weights = tuple(weight.to(dtype) for weight in attention.weights)
+    return replace(attention, weights=weights, uniform_weights=uniform_weights, of_messages=of_messages)
 
 
 def _as(value: Any, dtype: torch.dtype) -> Any:

@@ -21,6 +21,7 @@ from torch.nn.parameter import UninitializedParameter
 from attree.attention.capture import check_model, describe_arguments, graph_of
 from attree.attention.diagnostics import with_noise
 from attree.attention.graph import Graph, Types, plain, union_edges
+from attree.attention.message_edges import MessageEdges, PartMessageEdges
 from attree.attention.stand_ins import eval_mode, stand_in
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.subject.arguments import Kind, argument_kinds, model_name, parameters, typed_kind
@@ -54,6 +55,8 @@ class ModelCall:
         types: The node and edge types of a heterogeneous graph; None if all are of one type.
         node_type: The node type to explain, if the model returns a dict by node type.
         original: The user's model, if `model` is a stand-in of it.
+        messages: The edges that messages come from, for layers that do not run on the given edges in their order; None
+            if there are none, or if they were not traced.
         kinds: The kind of each argument, in the order of `values`; empty finds them out. A call on a part of the graph
             has those of the call on the whole graph, as they depend on its sizes.
     """
@@ -69,6 +72,7 @@ class ModelCall:
     types: Types | None = None
     node_type: str | None = None
     original: nn.Module | None = None
+    messages: MessageEdges | PartMessageEdges | None = None
     kinds: tuple[Kind, ...] = ()
 
     def __post_init__(self) -> None:
@@ -111,7 +115,8 @@ class ModelCall:
     def graph(self) -> Graph:
         """The graph that the model is called on."""
         if self.types is None:
-            return Graph(plain(self.edge_index), self.num_nodes)
+            graph = Graph(plain(self.edge_index), self.num_nodes)
+            return graph if self.messages is None else graph.traced(self.messages, None)
         types = self.types
         edges = {kind: self.values[self.edges_at][kind] for kind in types.edge_types}
         return Graph.of_types(edges, {kind: len(types.nodes(kind)) for kind in types.node_types})
@@ -277,7 +282,8 @@ class ModelCall:
         """
         cut = Cut(part, take) if self.types is None else TypedCut(self.types, part, take)
         values = tuple(cut.cut(kind, value) for kind, value in zip(self.kinds, self.values, strict=True))
-        return self._with(values, part.node.numel(), cut.types)
+        call = self._with(values, part.node.numel(), cut.types)
+        return call if self.messages is None else replace(call, messages=_on_part(self.messages, part))
 
     def without_edges(self, columns: Tensor) -> ModelCall:
         """Return the same call without some edges of the edge list, and without their rows of all other arguments.
@@ -309,6 +315,16 @@ class ModelCall:
 
     def _with(self, values: tuple[Any, ...], num_nodes: int, types: Types | None = None) -> ModelCall:
         return replace(self, values=values, num_nodes=num_nodes, types=self.types if types is None else types)
+
+
+def _on_part(messages: MessageEdges | PartMessageEdges, part: Part) -> PartMessageEdges | None:
+    """Return the edges that messages come from, on a part; None if the part has edges of its own."""
+    if part.edge is None:
+        return None
+    copies = part.edge if part.graph is None else part.edge_graph
+    return messages.of_part(
+        part.node, part.edge, part.graph, torch.zeros_like(copies) if part.graph is None else copies
+    )
 
 
 def _take_changed(value: Tensor, index: Tensor | None) -> Tensor:

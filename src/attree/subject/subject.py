@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
+from attree.attention.alignment import OtherEdgesError
 from attree.attention.capture import Attention, capture_run, without_tree
 from attree.attention.graph import Graph
 from attree.attention.provenance import tensors_in
@@ -22,6 +23,7 @@ from attree.subject.level import level_of
 from attree.subject.model_call import ModelCall
 from attree.subject.readout import PoolTrace, Readout, check_readout, read_readout, readout_weights, record_pools
 from attree.subject.roots import LEVELS, Level, OutputLevel, Roots, Targets
+from attree.subject.traced_edges import trace_owners, with_messages
 from attree.tensors.precision import same
 
 
@@ -31,6 +33,7 @@ class RecordedPass:
 
     Attributes:
         call: The call that ran.
+        graph: Its graph, with the edges that messages come from if layers run on others.
         returned: What the model returned.
         attention_or_error: The attention, or why it could not be captured.
         global_trace_or_error: All layers if some attend over all nodes, or why these could not be read.
@@ -39,6 +42,7 @@ class RecordedPass:
     """
 
     call: ModelCall
+    graph: Graph
     returned: Any
     attention_or_error: Attention | AttreeError
     global_trace_or_error: GlobalTrace | AttreeError | None = None
@@ -69,7 +73,13 @@ class RecordedPass:
                 return call.run()
 
         try:
-            attention = capture_run(call.model, run, graph, wiring, arguments=call.described, everywhere=everywhere)
+            try:
+                attention = capture_run(call.model, run, graph, wiring, arguments=call.described, everywhere=everywhere)
+            except OtherEdgesError as error:
+                messages = trace_owners(call, graph, error)
+                graph, call = with_messages(graph, messages), replace(call, messages=messages)
+                everywhere = global_records(call, batch)
+                attention = capture_run(call.model, run, graph, wiring, arguments=call.described, everywhere=everywhere)
         except UnsupportedModelError as error:
             # A traceback would keep the features of all layers alive.
             reason = error.with_traceback(None)
@@ -78,13 +88,13 @@ class RecordedPass:
                 reads_edges = attention.runs_on_data or _reads_edges(call, attention.output)
             except Exception:
                 raise error from None
-            return cls(call, attention.output, attention if reads_edges else reason)
+            return cls(call, graph, attention.output, attention if reads_edges else reason)
         trace: GlobalTrace | AttreeError | None
         try:
             trace = global_trace(call, graph, attention.layout, everywhere)
         except UnsupportedModelError as error:
             trace = error.with_traceback(None)
-        return cls(call, attention.output, attention, trace, batch, pools[0] if pools else None)
+        return cls(call, graph, attention.output, attention, trace, batch, pools[0] if pools else None)
 
     @torch.no_grad()
     def readout_weights(self, batch: Tensor) -> Tensor | None:
@@ -210,10 +220,16 @@ class Subject:
         else:
             matches = graph.matches(call.edge_index, call.num_nodes)
             expect(matches, "graph", "the graph of `edge_index`", "another graph")
+            graph = graph if graph.messages is None else graph.traced(None, None)  # another model may have traced them
         call = call.private()
         may_pool = call.batch is not None and level in (None, "graph") and readout is None
         recorded = RecordedPass.of(call, graph, None, call.batch, may_pool)
-        attention, returned = recorded.attention_or_error, recorded.returned
+        attention, returned, call, graph = (
+            recorded.attention_or_error,
+            recorded.returned,
+            recorded.call,
+            recorded.graph,
+        )
         outputs, call = level_of(call, returned, level)
         meaning = _meaning(Head() if head is None else head, attention, returned)
         subject = cls(graph, outputs, call, returned, attention, meaning, readout)
@@ -292,7 +308,7 @@ class Subject:
             return replace(subject, node_weights=subject._node_weights())
         call = self.model_call.private()
         if self.global_trace_or_error is None and not self._reads_pools:
-            return self._with(RecordedPass(call, attention.output, attention))
+            return self._with(RecordedPass(call, self.graph, attention.output, attention))
         # The other pass did not record the readout, nor the layers over all nodes.
         subject = self._with(self._recorded(call))
         return replace(subject, attention_or_error=attention, returned=attention.output)
@@ -327,6 +343,7 @@ class Subject:
         """Return this subject with what a recorded pass says."""
         subject = replace(
             self,
+            graph=recorded.graph,
             model_call=recorded.call,
             returned=recorded.returned,
             attention_or_error=recorded.attention_or_error,

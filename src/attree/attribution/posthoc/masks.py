@@ -60,7 +60,7 @@ class MaskedRun(Watcher):
         """
         self._copies, self._mask = copies, mask  # kept, because a checkpointed layer runs again in the backward pass
         call = copies.call if x is None else copies.call.with_features(x)
-        return self.predictions.read(copies.rows(call.run()), copies.targets)
+        return self.predictions.read(copies.rows(self.one_pass(call.run)), copies.targets)
 
     def explained(self, copies: TargetCopies, logits: Tensor) -> Tensor:
         """Return the explained output of each target, [B], from their logits."""
@@ -127,6 +127,13 @@ class MaskedRun(Watcher):
         assert mask is not None
         if copies.subject.graph.types is not None:
             return self._aligned_types(call, copies, mask)
+        entries = copies.entries_of_messages(call.number, edges)
+        if entries is not None:
+            return (
+                mask[entries.clamp(min=0)].masked_fill(entries < 0, 1.0)
+                if mask.numel()
+                else mask.new_ones(edges[0].shape)
+            )
         if not copies.masks_loops and torch.equal(edges, copies.edge_index):
             return mask
         proper = edges[0] != edges[1]

@@ -126,6 +126,15 @@ class TargetCopies:
         """The graph of that call."""
         return self.call.graph
 
+    def entries_of_messages(self, step: int, edge_index: Tensor) -> Tensor | None:
+        """Return the entry of a mask for each message of a step, -1 for none; None if the step was not traced."""
+        messages = self.call.messages
+        owner = None if messages is None else messages.owners(step, edge_index)
+        if owner is None or not self.masks_loops:
+            return owner
+        is_loop = (edge_index[0] == edge_index[1]) & (edge_index[0] < self.placed.node.numel())
+        return torch.where(is_loop, self.num_edges + edge_index[0], owner)
+
     def tiled(self, times: int) -> TargetCopies:
         """Return the same copies several times, one after the other."""
         if times == 1:

@@ -246,7 +246,7 @@ class LayerEdges:
     Attributes:
         graph: The edges in the call's numbering.
         shift: Term added to each edge's score, [num_edges, 1]: the log of how often the layer has the edge, -inf if
-            never; None if it has each edge once. Only self-loops can be missing or repeated.
+            never; None if it has each edge once. Any edge can be missing, but only self-loops can be repeated.
         features: Edge features, [num_edges, channels]; None if the layer has none.
     """
 
@@ -264,13 +264,14 @@ class LayerEdges:
         return ~self.shift.isneginf().view(-1)
 
     @classmethod
-    def of(cls, algebra: LayerAlgebra, call: ConvArguments, whole: LayerGraph) -> LayerEdges:
+    def of(cls, algebra: LayerAlgebra, call: ConvArguments, whole: LayerGraph, step: int) -> LayerEdges:
         """Match the edges that a convolution uses with the edges of the graph.
 
         Args:
             algebra: The convolution's arithmetic.
             call: The arguments of the call.
             whole: All edges of the graph.
+            step: The number of this step in the pass.
         """
         graph, name = whole.graph, type(algebra.conv).__name__
         if algebra.conv.flow != "source_to_target":
@@ -283,17 +284,15 @@ class LayerEdges:
         if adds_loops and call.features is None and call.edge_index is graph.original_edge_index:
             return cls(whole)
         edge_index, features = algebra.edges_used(call.edge_index, _columns(call, algebra), graph.num_nodes)
-        proper = edge_index[0] != edge_index[1]
-        if not torch.equal(edge_index[:, proper], graph.edge_index[:, : graph.num_proper_edges]):
+        ids = edge_ids(graph, call.edge_index, edge_index, step)
+        if ids is None:
             raise NotRowwiseError(f"{name} does not run on the edges of the model's graph")
         if torch.equal(edge_index, graph.edge_index):
             return cls(whole, None, features)
-        loops = graph.num_proper_edges + edge_index[0, ~proper]
         count = torch.zeros(graph.num_edges, dtype=algebra.dtype, device=graph.device)
-        count[: graph.num_proper_edges] = 1
-        count.index_add_(0, loops, torch.ones_like(loops, dtype=algebra.dtype))
+        count.index_add_(0, ids, torch.ones_like(ids, dtype=algebra.dtype))
         shift = None if bool((count == 1).all()) else count.log().unsqueeze(-1)
-        return cls(whole, shift, None if features is None else _on_graph(features, proper, loops, graph, algebra))
+        return cls(whole, shift, None if features is None else _on_graph(features, ids, graph, algebra))
 
     @classmethod
     def _of_types(cls, algebra: LayerAlgebra, call: ConvArguments, graph: Graph) -> LayerEdges:
@@ -337,12 +336,11 @@ def _columns(call: ConvArguments, algebra: LayerAlgebra) -> Tensor | None:
     return (features.unsqueeze(-1) if features.dim() == 1 else features).to(algebra.dtype)
 
 
-def _on_graph(features: Tensor, proper: Tensor, loops: Tensor, graph: Graph, algebra: LayerAlgebra) -> Tensor:
+def _on_graph(features: Tensor, ids: Tensor, graph: Graph, algebra: LayerAlgebra) -> Tensor:
     """Return edge features in the graph's order; raise if the self-loops of a node have different features."""
     out = features.new_zeros(graph.num_edges, features.shape[1])
-    out[: graph.num_proper_edges] = features[proper]
-    out[loops] = features[~proper]
-    if not torch.equal(out[loops], features[~proper]):
+    out[ids] = features
+    if not torch.equal(out[ids], features):
         raise NotRowwiseError(
             f"{type(algebra.conv).__name__} has several self-loops at one node, of different edge features"
         )

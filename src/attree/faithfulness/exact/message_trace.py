@@ -463,6 +463,7 @@ def trace_messages(
     memory: int,
     store: Store,
     in_model: Callable[[], AbstractContextManager[None]],
+    step: int,
 ) -> MessageTrace:
     """Record one call of `propagate`.
 
@@ -475,9 +476,10 @@ def trace_messages(
         memory: Bytes of working memory, in addition to the stored results.
         store: The cache of the recorded pass.
         in_model: Returns the context in which the layer's own code runs.
+        step: The number of this step in the pass.
     """
     graph, name = all_edges.graph, type(conv).__name__
-    ids = edge_ids(graph, given_edges, arguments.edge_index)
+    ids = edge_ids(graph, given_edges, arguments.edge_index, step)
     if ids is None:
         raise NotRowwiseError(f"{name} does not run on the edges of the model's graph")
     if ids.unique().numel() != ids.numel():

@@ -328,6 +328,7 @@ class Recorder:
                 self._memory,
                 store,
                 model.in_model,
+                len(layers),
             )
             layers.append(layer)
             if watcher is not None:
@@ -340,7 +341,7 @@ class Recorder:
                 return propagate(conv, args, kwargs)
             algebra = ALGEBRAS[type(conv)](conv, self._dtype)
             arguments = ConvArguments.read(algebra, args, kwargs)
-            edges.append(LayerEdges.of(algebra, arguments, all_edges))
+            edges.append(LayerEdges.of(algebra, arguments, all_edges, len(layers)))
             features = [x.compact if isinstance(x, LazyRows) else x for x in arguments.inputs]
             states = project(algebra, edges[-1].graph, features)
             layer = trace_layer(algebra, states, edges[-1], self._memory)

@@ -169,7 +169,8 @@ class Explained:
         """Return whether a tree can be drawn: the target is one node, and each layer feeds the next."""
         if self.attention is None or part.target is None or self.evaluation.pairs.level != "node":
             return False
-        return self.attention.layout.is_chain
+        # Where messages do not run along the edges that they come from, the page has no edge to draw for them.
+        return self.attention.layout.is_chain and self.attention.of_messages is None
 
     def _layers(self, part: DrawnPart) -> list[dict[str, Any]] | None:
         """Return, for each layer, the weights of the edges and whether the layer uses them; None without a tree."""
