@@ -143,10 +143,6 @@ REFUSALS: dict[str, tuple[Callable[[], tuple[Any, Data]], str]] = {
     "a sparse graph": (lambda: (Sparse(), only_sparse(torch.sparse_coo)), "has adj_t, x.*sparse matrix.*to_edge_index"),
     "a state": (lambda: (Counts(), graph()), "keeps a state.*self.training"),
     "random numbers": (lambda: (Noisy(), graph()), "draws random numbers"),
-    "links by two arguments": (
-        lambda: (LinkEnds(), graph(src=torch.tensor([0, 3, 5]), dst=torch.tensor([1, 2, 7]))),
-        r"`src` and `dst`.*torch.stack\(\[src, dst\]\)",
-    ),
     "hidden layers": (lambda: (InList(last=False), graph()), "`layers` is a Python list with GATConv.*ModuleList"),
     "some hidden layers": (lambda: (InList(last=True), graph()), "`layers` is a Python list with GATConv.*ModuleList"),
     "traced": (lambda: (traced(), graph()), "traced, scripted or exported.*the model that it was made from"),

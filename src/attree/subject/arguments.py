@@ -6,7 +6,7 @@ argument decides its kind first, then its shape and values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from inspect import Parameter, signature
@@ -32,6 +32,66 @@ ID_WORDS = ("index", "idx", "root", "target", "pair", "link", "ids")
 
 WRAPPED = ("_orig_mod", "module", "encoder", "model", "net")
 """Attributes in which wrappers keep the wrapped module."""
+
+
+FIRST_ENDS = ("src", "source", "sources", "head", "heads", "h", "u", "row", "i", "user", "users")
+"""Names of arguments that hold the first ends of links, if another argument holds the second ones."""
+
+
+@dataclass(frozen=True)
+class LinkArguments:
+    """Links that a model takes as two arguments, or as one pair of tensors; attree keeps them as one tensor [2, P].
+
+    Attributes:
+        names: The names of the model's arguments: two, or one for a pair of tensors.
+        joined: The name of the one tensor.
+        make: For a pair of tensors: what makes the pair from two tensors.
+        is_swapped: Whether the second argument holds the first ends.
+    """
+
+    names: tuple[str, ...]
+    joined: str = "edge_label_index"
+    make: Callable[[Sequence[Tensor]], Any] = tuple
+    is_swapped: bool = False
+
+    @classmethod
+    def join(
+        cls, names: Sequence[str], values: Sequence[Any], rows: int, num_nodes: int
+    ) -> tuple[LinkArguments, int, Tensor] | None:
+        """Return the first links among arguments, their position and their ends [2, P]; None if there are none."""
+        if LinkArguments.joined in names:
+            return None
+        for place, value in enumerate(values):
+            is_pair = isinstance(value, tuple | list) and len(value) == 2
+            if is_pair and all(_are_ends(end, rows, num_nodes) for end in value):
+                return cls((names[place],), make=type(value)), place, torch.stack(list(value))
+            pair = values[place : place + 2]
+            if len(pair) == 2 and all(_are_ends(end, rows, num_nodes) for end in pair):
+                first, second = names[place : place + 2]
+                is_swapped = second in FIRST_ENDS and first not in FIRST_ENDS
+                ends = torch.stack(list(pair[::-1] if is_swapped else pair))
+                return cls((first, second), is_swapped=is_swapped), place, ends
+        return None
+
+    def apart(
+        self, names: tuple[str, ...], values: tuple[Any, ...], num_positional: int
+    ) -> tuple[tuple[str, ...], tuple[Any, ...], int]:
+        """Return the model's own arguments: names, values, and how many are passed by position."""
+        place = names.index(self.joined)
+        ends = values[place].unbind(0)
+        own = ends[::-1] if self.is_swapped else ends
+        passed = (self.make(own),) if len(self.names) == 1 else tuple(own)
+        more = len(passed) - 1 if place < num_positional else 0
+        return (
+            (*names[:place], *self.names, *names[place + 1 :]),
+            (*values[:place], *passed, *values[place + 1 :]),
+            num_positional + more,
+        )
+
+
+def _are_ends(value: Any, rows: int, num_nodes: int) -> bool:
+    """Whether a value can hold one end of each of some links: node ids."""
+    return isinstance(value, Tensor) and value.shape == (rows,) and _is_integer(value) and _in_range(value, num_nodes)
 
 
 def parameters(model: nn.Module) -> list[Parameter]:

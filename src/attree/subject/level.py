@@ -182,6 +182,15 @@ def level_of(call: ModelCall, output: Any, level: Level | None = None) -> tuple[
     """
     if level in (None, "node") and call.convention is None and (cached := facts_of(call).get("level")) is not None:
         return cached, call
+    joined = call.with_joined_links(output.shape[0]) if isinstance(output, Tensor) and output.dim() else None
+    if joined is not None and level in (None, "edge"):
+        try:
+            outputs = find_level(joined, output, level)
+        except ArgumentError:
+            pass
+        else:
+            if outputs.level == "edge":
+                return outputs, joined
     call = without_unread_ids(call, output)
     outputs = find_level(call, output, level)
     _keep_level(call, outputs)
@@ -362,23 +371,7 @@ def _ask(call: ModelCall, rows: int) -> ArgumentError:
     return ArgumentError(
         f"Expected {call.name} to return one row per node, per pair of nodes that an argument holds as [2, P], or per "
         f"graph of an argument `batch`, or argument `level` to say which, but got {rows} rows for {call.num_nodes} "
-        f"nodes and arguments {names}.{_two_ends(call, rows)}"
-    )
-
-
-def _two_ends(call: ModelCall, rows: int) -> str:
-    """Say how to pass links whose ends are two arguments of node ids; empty if there are no such arguments."""
-    ends = [
-        name
-        for name, value in zip(call.names, call.values, strict=True)
-        if isinstance(value, Tensor) and value.shape == (rows,) and value.dtype in (torch.int64, torch.int32)
-    ]
-    if len(ends) != 2:
-        return ""
-    return (
-        f" If `{ends[0]}` and `{ends[1]}` are the ends of links, put them into one attribute, "
-        f"`data.edge_label_index = torch.stack([{ends[0]}, {ends[1]}])`, and pass `call=lambda model, data: "
-        "model(data.x, data.edge_index, *data.edge_label_index)`."
+        f"nodes and arguments {names}."
     )
 
 

@@ -24,7 +24,7 @@ from attree.attention.graph import Graph, Types, plain, union_edges
 from attree.attention.message_edges import MessageEdges, PartMessageEdges
 from attree.attention.stand_ins import eval_mode, stand_in
 from attree.errors import ArgumentError, UnsupportedModelError, expect
-from attree.subject.arguments import Kind, argument_kinds, model_name, parameters, typed_kind
+from attree.subject.arguments import Kind, LinkArguments, argument_kinds, model_name, parameters, typed_kind
 from attree.subject.part import Cut, Part, Take, TypedCut, take_index
 from attree.tensors.precision import difference
 
@@ -57,6 +57,7 @@ class ModelCall:
         original: The user's model, if `model` is a stand-in of it.
         messages: The edges that messages come from, for layers that do not run on the given edges in their order; None
             if there are none, or if they were not traced.
+        links: How the model takes the links to predict, if not as one tensor [2, P]; None if it does, or takes none.
         kinds: The kind of each argument, in the order of `values`; empty finds them out. A call on a part of the graph
             has those of the call on the whole graph, as they depend on its sizes.
     """
@@ -73,6 +74,7 @@ class ModelCall:
     node_type: str | None = None
     original: nn.Module | None = None
     messages: MessageEdges | PartMessageEdges | None = None
+    links: LinkArguments | None = None
     kinds: tuple[Kind, ...] = ()
 
     def __post_init__(self) -> None:
@@ -209,11 +211,13 @@ class ModelCall:
 
     def run(self) -> Any:
         """Call the model; if it returns a dict by node type, return the outputs of `node_type`."""
+        names, values, count = self.names, self.values, self.num_positional
+        if self.links is not None:
+            names, values, count = self.links.apart(names, values, count)
         if self.convention is not None:
-            output = self.convention(self.model, dict(zip(self.names, self.values, strict=True)))
+            output = self.convention(self.model, dict(zip(names, values, strict=True)))
         else:
-            by_position, by_name = self.values[: self.num_positional], self.values[self.num_positional :]
-            output = self.model(*by_position, **dict(zip(self.names[self.num_positional :], by_name, strict=True)))
+            output = self.model(*values[:count], **dict(zip(names[count:], values[count:], strict=True)))
         return output if self.types is None else self._explained(output)
 
     def _explained(self, output: Any) -> Any:
@@ -265,6 +269,33 @@ class ModelCall:
             edges_at=others.index(self.edges_at),
             features_at=None if self.features_at is None else others.index(self.features_at),
             convention=self.convention.without(self.names[position]),
+            kinds=(),
+        )
+
+    def with_joined_links(self, rows: int) -> ModelCall | None:
+        """Return the same call with its links as one argument, [2, rows]; None if it does not take them apart."""
+        fixed = {self.edges_at, self.features_at}
+        values = [None if position in fixed else value for position, value in enumerate(self.values)]
+        links = None if self.types is not None else LinkArguments.join(self.names, values, rows, self.num_nodes)
+        if links is None:
+            return None
+        arguments, place, ends = links
+        after = place + len(arguments.names)
+        if place < self.num_positional < after:
+            return None
+        fewer = len(arguments.names) - 1
+
+        def moved(position: int) -> int:
+            return position - fewer if position >= after else position
+
+        return replace(
+            self,
+            values=(*self.values[:place], ends, *self.values[after:]),
+            names=(*self.names[:place], arguments.joined, *self.names[after:]),
+            num_positional=self.num_positional - (fewer if place < self.num_positional else 0),
+            edges_at=moved(self.edges_at),
+            features_at=None if self.features_at is None else moved(self.features_at),
+            links=arguments,
             kinds=(),
         )
 
