@@ -26,7 +26,10 @@ EPOCHS = 4
 
 
 def epoch(number: int) -> tuple[dict[str, Tensor], list[list[Tensor]]]:
-    """Scores, and effects under two protocols. The scores of Uniform change once, at the second half of the targets."""
+    """Scores, and effects under two protocols. The scores of Uniform change once, at the second half of the targets.
+
+    The second draw of Random is there every other time.
+    """
     fixed = torch.Generator().manual_seed(0)
     scores = {name: torch.rand(TARGETS * EDGES, generator=fixed) for name in FIXED}
     if number > 1:
@@ -34,7 +37,7 @@ def epoch(number: int) -> tuple[dict[str, Tensor], list[list[Tensor]]]:
     generator = torch.Generator().manual_seed(number + 1)
     scores |= {name: torch.rand(TARGETS * EDGES, generator=generator) for name in ("gatt", "occlusion")}
     effects = [torch.rand(2, TARGETS * EDGES, generator=generator, dtype=torch.float64) for _ in range(2)]
-    order = [name for names in COLUMNS.values() for name in names if number > 0 or name != "random 1"]
+    order = [name for names in COLUMNS.values() for name in names if number % 2 or name != "random 1"]
     deltas = [[pc * (pc > 0.5), ne * (pc > 0.5), pc > 0.8] for pc, ne in effects]
     return {name: scores[name] for name in order}, deltas
 
@@ -104,6 +107,17 @@ def test_scores_changed_in_place_are_read_anew() -> None:
         values.copy_(values.roll(1))
 
 
+def without_a_value(pooled: PooledStatistics, pairs: Pairs) -> dict[str, str]:
+    """The metrics if the first score of GAtt, and the first effect under `weight`, are NaN."""
+    scores, (removal, weight) = epoch(0)
+    scores["gatt"][0], weight[0][0] = torch.nan, torch.nan
+    place = slice(int(pairs.targets[0]) * EDGES, (int(pairs.targets[-1]) + 1) * EDGES)
+    effects = {"removal": removal, "weight": weight}
+    reductions = {name: Reduction(pairs, *(column[place] for column in columns)) for name, columns in effects.items()}
+    metrics = pooled.metrics({name: values[place] for name, values in scores.items()}, reductions, TARGETS)
+    return {name: float(value).hex() for name, value in metrics.items()}
+
+
 def in_process(rank: int, folder: Path) -> None:
     """The first process has four of the six targets. Only scores of the second process change in the third epoch."""
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
@@ -111,14 +125,20 @@ def in_process(rank: int, folder: Path) -> None:
     statistics.Ranking = lambda values: ranked.append(values) or Ranking(values)  # type: ignore[assignment, misc]
     pairs = pairs_of(0, 4) if rank == 0 else pairs_of(4, TARGETS)
     results = metrics_by_epoch(PooledStatistics(COLUMNS, FIXED, True), pairs, range(EPOCHS))
-    torch.save((results, len(ranked)), folder / f"{rank}.pt")
+    number_ranked = len(ranked)
+    undefined = without_a_value(PooledStatistics(COLUMNS, FIXED, True), pairs)
+    torch.save((results, number_ranked, undefined), folder / f"{rank}.pt")
     dist.destroy_process_group()
 
 
 def test_two_processes_keep_what_they_rank(tmp_path: Path) -> None:
     spawn(in_process, (tmp_path,))
     results = [torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in range(2)]
-    assert [metrics for metrics, _ in results] == [anew()] * 2
+    assert [metrics for metrics, *_ in results] == [anew()] * 2
     of_effects = 2 * 4 * EPOCHS
-    of_scores = sum(number for _, number in results) - of_effects
+    of_scores = sum(number for _, number, _ in results) - of_effects
     assert of_scores == 2 * EPOCHS + 2 + 2  # each column is ranked by one process, and again only if it changed
+    alone = without_a_value(PooledStatistics(COLUMNS, FIXED, False), pairs_of(0, TARGETS))
+    assert alone["explain/gatt/removal/within_pearson"] == alone["explain/uniform/weight/within_pearson"] == "nan"
+    assert alone["explain/uniform/removal/within_pearson"] != "nan"
+    assert [undefined for *_, undefined in results] == [alone] * 2

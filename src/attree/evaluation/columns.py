@@ -15,7 +15,17 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import get_backend_config
 
-DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8)
+DTYPES = (
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+)
 """Types of the columns that are sent; processes name the type of each by its place here."""
 
 

@@ -124,7 +124,9 @@ class PooledStatistics:
             elif rank == exchange.rank:
                 rankings[name] = self._rankings[name]
             self._ranked_by[name] = rank
-        self._rankings = {name: ranking for name, ranking in rankings.items() if name in self._fixed}
+        # A column that is missing this time, a draw of a random method, may come again.
+        absent = {name: ranking for name, ranking in self._rankings.items() if name not in scores}
+        self._rankings = absent | {name: ranking for name, ranking in rankings.items() if name in self._fixed}
         return rankings
 
     def _shares(self, names: Iterable[str], num_processes: int, num_protocols: int) -> list[tuple[str, int]]:
@@ -152,6 +154,10 @@ class PooledStatistics:
             if self._together:
                 exchange = Exchange(number, values.device)
                 values = torch.stack([exchange.everywhere(row) for row in values])
+                # If one process has a value that is NaN or infinite, the statistic is undefined in all.
+                is_infinite = [not (column.is_finite and effects.is_finite) for column in deviations]
+                undefined = exchange.summed(torch.tensor(is_infinite).long()).nonzero().view(-1)
+                values[undefined.to(values.device)] = torch.nan
             # Sorted, so that no order of processes changes a digit.
             means = [row.sort().values.nanmean() for row in values[:-2]]
             result[protocol] = means, effect_sizes(values[-2], values[-1])
