@@ -1,4 +1,4 @@
-"""Scores of nodes, and the strongest pairs of nodes that attend to each other beyond the edges.
+"""Scores of nodes and their files, and the strongest pairs of nodes that attend to each other beyond the edges.
 
 GAtt of a node is r at the input: the sum, over all flows from the node through all layers to the target, of the product
 of their weights,
@@ -8,8 +8,9 @@ of their weights,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,12 +20,13 @@ from attree.attention.global_attention import GlobalCall
 from attree.attention.graph import Graph
 from attree.attribution.gatt import FlowMethod, GAtt, edge_blocks
 from attree.attribution.global_walk import stream_global_walks
-from attree.attribution.method import AttributionMethod, as_subject
-from attree.errors import ArgumentError, expect
+from attree.attribution.method import METHODS, AttributionMethod, as_subject
+from attree.errors import ArgumentError, UnsupportedModelError, expect
+from attree.io.files import read_npz, write_npz
 from attree.subject import Subject
 from attree.subject.global_trace import GlobalTrace
 from attree.subject.roots import Targets
-from attree.tensors.arrays import pointers
+from attree.tensors.arrays import are_pointers, pointers
 from attree.tensors.memory import WALK_MEMORY
 
 if TYPE_CHECKING:
@@ -261,3 +263,55 @@ def _hops(subject: Subject, queries: Tensor, most_hops: int) -> Tensor:
         hops[(hops < 0) & (reached > 0)] = hop
         reached = reached.index_add(1, graph.source, reached[:, graph.destination]).clamp_(max=1.0)
     return hops
+
+
+MOST_PAIRS = 10_000_000
+"""Node scores of larger evaluations are not computed: they would take about as long as those of edges."""
+
+
+def walk_among(methods: Iterable[str]) -> GAtt | None:
+    """Return the first method, by name, that scores nodes by a walk: GAtt, Uniform or Structure; None if none does."""
+    for name in methods:
+        if name in METHODS and issubclass(METHODS[name], GAtt):
+            method = METHODS[name].make()
+            assert isinstance(method, GAtt)
+            return method
+    return None
+
+
+def scores_of_nodes(
+    subject: Subject | None, targets: Tensor, methods: Iterable[str], num_pairs: int
+) -> NodeAttribution | None:
+    """Return the node scores of some targets; None without a model or a walk, or if there are too many pairs."""
+    method = walk_among(methods)
+    if subject is None or method is None or num_pairs > MOST_PAIRS:
+        return None
+    try:
+        return attribute_nodes(subject, targets, method)
+    except (UnsupportedModelError, ArgumentError):  # a walk that this network does not have
+        return None
+
+
+def write_node_scores(path: Path, nodes: NodeAttribution) -> Path:
+    """Write node scores as plain arrays: `method`, `targets`, `ptr`, `nodes`, `scores`."""
+    arrays = {name: getattr(nodes, name).cpu().numpy() for name in ("targets", "ptr", "nodes", "scores")}
+    return write_npz(path, method=nodes.method, **arrays)
+
+
+def read_node_scores(path: Path, graph: Graph) -> NodeAttribution | None:
+    """Read a file of `write_node_scores`; None if there is none. A damaged file raises an `ArgumentError`."""
+    if not path.is_file():
+        return None
+    arrays = read_npz(path)
+    try:
+        parts = (torch.from_numpy(arrays[name]) for name in ("targets", "ptr", "nodes", "scores"))
+        nodes = NodeAttribution(str(arrays["method"]), graph, *parts)
+        ids = nodes.nodes
+        fits = are_pointers(nodes.ptr, len(nodes), ids.numel()) and nodes.scores.shape == ids.shape
+        fits = fits and nodes.scores.is_floating_point() and ids.dtype == nodes.targets.dtype == torch.int64
+        fits = fits and (ids.numel() == 0 or 0 <= int(ids.min()) <= int(ids.max()) < graph.num_nodes)
+    except (KeyError, TypeError, ValueError, RuntimeError):
+        fits = False
+    if not fits:
+        raise ArgumentError(f"Expected argument `folder` to hold node scores that fit its graph, but {path} does not.")
+    return nodes

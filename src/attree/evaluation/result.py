@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,20 +13,18 @@ import torch
 from torch import Tensor
 
 from attree.attention import Attention
-from attree.attention.graph import Graph
 from attree.attribution import (
     METHODS,
     AttentionPath,
     Attribution,
     AttributionMethod,
-    GAtt,
     NodeAttribution,
     Pairs,
-    attribute_nodes,
 )
+from attree.attribution.node_scores import read_node_scores, scores_of_nodes, write_node_scores
 from attree.attribution.tree import paths_from
 from attree.data import GroundTruth
-from attree.errors import ArgumentError, UnsupportedModelError, did_you_mean, expect, expect_int, expect_path
+from attree.errors import ArgumentError, did_you_mean, expect, expect_int, expect_path
 from attree.evaluation.certainty import Certainty, Difference, influences_of
 from attree.evaluation.columns import PairColumns
 from attree.evaluation.names import FAITHFULNESS, METRIC_LABELS, NUMBER_LABELS, TRUTH, MetricName
@@ -42,13 +40,12 @@ from attree.evaluation.tables import (
 from attree.evaluation.verdict import Verdict, verdict_level
 from attree.evaluation.verdict_rules import judge
 from attree.faithfulness import Reduction, ReductionProtocol
-from attree.io.files import read_intervals, read_metrics, read_npz, read_settings, write_metrics, write_npz, write_text
+from attree.io.files import read_intervals, read_metrics, read_settings, write_metrics, write_text
 from attree.io.terminal import in_notebook
 from attree.metrics.functional.intervals import LEVEL, UNKNOWN, Interval
 from attree.source.target_labels import TargetLabels, one_line
 from attree.subject import Subject
 from attree.subject.roots import Roots
-from attree.tensors.arrays import are_pointers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,58 +158,6 @@ class Measurements:
         truth = None if self.truth_columns is None else self.truth_columns.on_cpu()
         columns = self.columns().on_cpu()
         return influences_of(self.metrics, columns, truth, self.averaged, self.by_target, self.population)
-
-
-MOST_PAIRS = 10_000_000
-"""Node scores of larger evaluations are not computed: they would take about as long as those of edges."""
-
-
-def walk_among(methods: Iterable[str]) -> GAtt | None:
-    """Return the first method, by name, that scores nodes by a walk: GAtt, Uniform or Structure; None if none does."""
-    for name in methods:
-        if name in METHODS and issubclass(METHODS[name], GAtt):
-            method = METHODS[name].make()
-            assert isinstance(method, GAtt)
-            return method
-    return None
-
-
-def scores_of_nodes(
-    subject: Subject | None, targets: Tensor, methods: Iterable[str], num_pairs: int
-) -> NodeAttribution | None:
-    """Return the node scores of some targets; None without a model or a walk, or if there are too many pairs."""
-    method = walk_among(methods)
-    if subject is None or method is None or num_pairs > MOST_PAIRS:
-        return None
-    try:
-        return attribute_nodes(subject, targets, method)
-    except (UnsupportedModelError, ArgumentError):  # a walk that this network does not have
-        return None
-
-
-def write_node_scores(path: Path, nodes: NodeAttribution) -> Path:
-    """Write node scores as plain arrays: `method`, `targets`, `ptr`, `nodes`, `scores`."""
-    arrays = {name: getattr(nodes, name).cpu().numpy() for name in ("targets", "ptr", "nodes", "scores")}
-    return write_npz(path, method=nodes.method, **arrays)
-
-
-def read_node_scores(path: Path, graph: Graph) -> NodeAttribution | None:
-    """Read a file of `write_node_scores`; None if there is none. A damaged file raises an `ArgumentError`."""
-    if not path.is_file():
-        return None
-    arrays = read_npz(path)
-    try:
-        parts = (torch.from_numpy(arrays[name]) for name in ("targets", "ptr", "nodes", "scores"))
-        nodes = NodeAttribution(str(arrays["method"]), graph, *parts)
-        ids = nodes.nodes
-        fits = are_pointers(nodes.ptr, len(nodes), ids.numel()) and nodes.scores.shape == ids.shape
-        fits = fits and nodes.scores.is_floating_point() and ids.dtype == nodes.targets.dtype == torch.int64
-        fits = fits and (ids.numel() == 0 or 0 <= int(ids.min()) <= int(ids.max()) < graph.num_nodes)
-    except (KeyError, TypeError, ValueError, RuntimeError):
-        fits = False
-    if not fits:
-        raise ArgumentError(f"Expected argument `folder` to hold node scores that fit its graph, but {path} does not.")
-    return nodes
 
 
 METRICS_FILE, METHODS_FILE, ARRAYS_FILE = "metrics.json", "methods.json", "evaluation.npz"
