@@ -13,14 +13,7 @@ import torch
 from torch import Tensor
 
 from attree.attention import Attention
-from attree.attribution import (
-    METHODS,
-    AttentionPath,
-    Attribution,
-    AttributionMethod,
-    NodeAttribution,
-    Pairs,
-)
+from attree.attribution import METHODS, AttentionPath, Attribution, AttributionMethod, NodeAttribution, Pairs
 from attree.attribution.node_scores import read_node_scores, scores_of_nodes, write_node_scores
 from attree.attribution.tree import paths_from
 from attree.data import GroundTruth
@@ -28,15 +21,8 @@ from attree.errors import ArgumentError, did_you_mean, expect, expect_int, expec
 from attree.evaluation.certainty import Certainty, Difference, influences_of
 from attree.evaluation.columns import PairColumns
 from attree.evaluation.names import FAITHFULNESS, METRIC_LABELS, NUMBER_LABELS, TRUTH, MetricName
-from attree.evaluation.tables import (
-    Arrays,
-    TableKind,
-    as_html,
-    as_text,
-    metrics_frame,
-    read_arrays,
-    write_arrays,
-)
+from attree.evaluation.npz_file import Arrays, read_arrays, write_arrays
+from attree.evaluation.tables import TableKind, as_html, as_text, metrics_frame
 from attree.evaluation.verdict import Verdict, verdict_level
 from attree.evaluation.verdict_rules import judge
 from attree.faithfulness import Reduction, ReductionProtocol
