@@ -147,7 +147,7 @@ def test_links_of_a_data_module_are_explained(tmp_path: Path) -> None:
     assert evaluation is not None
     assert evaluation.pairs.level == "edge"
     assert evaluation.pairs.targets.numel() == 12  # of all parts
-    assert torch.equal(evaluation.about.labels, torch.cat([torch.ones(8), labels]))
+    assert torch.equal(evaluation.target_labels.labels, torch.cat([torch.ones(8), labels]))
     asked = graph.clone()
     asked.edge_label_index = torch.cat([train, val], dim=1)
     expect_same(metrics, module, asked, "all")

@@ -64,8 +64,8 @@ def test_pairs_are_explained_by_their_columns(tmp_path: Path) -> None:
     evaluation = callback._state.latest
     assert evaluation is not None
     assert evaluation.pairs.level == "edge"
-    assert evaluation.about.class_name(1) == "a link"
-    labels = evaluation.about.labels
+    assert evaluation.target_labels.class_name(1) == "a link"
+    labels = evaluation.target_labels.labels
     assert labels is not None
     assert torch.equal(labels.float(), data.graph.edge_label[callback.targets])
 

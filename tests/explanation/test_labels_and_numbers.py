@@ -58,7 +58,7 @@ def test_labels_have_names_everywhere(data: Data) -> None:
     assert content["classNames"] == ["no", "yes"]
     assert {target["label"] for target in content["targets"]} == {"label old"}
     assert all(target["true"] == int(data.y[target["id"], 1]) for target in content["targets"])
-    assert result.about.prediction(result.subject, 1).startswith("label old: predicted ")  # type: ignore[arg-type]
+    assert result.target_labels.prediction(result.subject, 1).startswith("label old: predicted ")  # type: ignore[arg-type]
 
 
 def test_numbers_have_no_confidence(data: Data, tmp_path: Path) -> None:

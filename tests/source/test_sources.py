@@ -86,7 +86,7 @@ def test_a_data_module_brings_its_truth_and_names(infection: Infection, net: nn.
     assert numbers(by_module) == numbers(by_hand)
     assert not math.isnan(by_module.metrics["explain/gatt/truth_auroc"])
     assert torch.equal(by_module.targets, by_hand.targets)
-    assert by_module.about.class_names == infection.class_names
+    assert by_module.target_labels.class_names == infection.class_names
     assert by_module.title.startswith(infection.name)
 
 
@@ -123,8 +123,8 @@ def test_of_a_list_the_named_graphs_are_explained(kind: Any) -> None:
     several = evaluate(model, kind(graphs), [3, 7, 4])
     batch = evaluate(model, Batch.from_data_list([graphs[3], graphs[7], graphs[4]]), "all")
     assert numbers(several) == numbers(batch)
-    assert several.about.ids is not None
-    assert several.about.ids.tolist() == [3, 7, 4]
+    assert several.target_labels.ids is not None
+    assert several.target_labels.ids.tolist() == [3, 7, 4]
     assert [several.target_name(position) for position in range(3)] == ["3", "7", "4"]
     alone = attree.explain(model, kind(graphs), 7)
     assert alone.evaluation.target_name(0) == "7"
@@ -134,8 +134,8 @@ def test_of_a_list_the_named_graphs_are_explained(kind: Any) -> None:
 def test_of_a_long_list_as_many_are_drawn_as_asked_for() -> None:
     graphs, model = small_graphs(), GraphNet().eval()
     drawn = evaluate(model, graphs, num_targets=5)
-    assert drawn.about.ids is not None
-    again = evaluate(model, graphs, drawn.about.ids)
+    assert drawn.target_labels.ids is not None
+    again = evaluate(model, graphs, drawn.target_labels.ids)
     assert numbers(drawn) == numbers(again)
     assert len(evaluate(model, graphs, "all").targets) == len(graphs)
 

@@ -48,18 +48,18 @@ class Arrays(NamedTuple):
     pairs: Pairs
     pair_scores: dict[str, Tensor]
     reductions: dict[str, Reduction]
-    labels: dict[str, str]
+    method_labels: dict[str, str]
     meanings: dict[str, str]
     network: str
     predictions: Tensor | None
-    about: TargetLabels
+    target_labels: TargetLabels
     population: int | None
     stored_level: float | None
 
 
 def write_arrays(path: Path, content: Arrays) -> Path:
     """Write an evaluation to one `.npz` archive."""
-    pairs, scores, reductions, about = content.pairs, content.pair_scores, content.reductions, content.about
+    pairs, scores, reductions, about = content.pairs, content.pair_scores, content.reductions, content.target_labels
     arrays: dict[str, np.ndarray] = {
         "format": np.array(FILE_FORMAT),
         "edge_index": _array(pairs.graph.original_edge_index),
@@ -67,7 +67,7 @@ def write_arrays(path: Path, content: Arrays) -> Path:
         "num_layers": np.array(-1 if pairs.num_layers is None else pairs.num_layers),
         "level": np.array("graph" if pairs.num_layers is None else pairs.level),
         "methods": _text(scores),
-        "labels": _text(content.labels.get(name, name) for name in scores),
+        "labels": _text(content.method_labels.get(name, name) for name in scores),
         "protocols": _text(reductions),
         "meanings": _text(content.meanings.get(name, "") for name in reductions),
         "network": np.array(content.network),

@@ -452,7 +452,7 @@ def pooled(parts: Sequence[Evaluation], config: EvaluationConfig) -> Evaluation:
         seconds=seconds,
         all_targets=count,
         has_intervals=config.intervals,
-        about=_joined_labels([part.about for part in parts]),
+        target_labels=_joined_labels([part.target_labels for part in parts]),
     )
     return replace(with_pairs(evaluation, pairs), reductions=reductions)
 

@@ -155,14 +155,15 @@ class Evaluation(Measurements):
     """The result of an evaluation: how well methods explain a model.
 
     The attributes of `Measurements` are its numbers: `metrics`, `pairs`, `pair_scores`, `reductions`, `predictions` and
-    others. `save` does not write `attention`, `truth`, `roots`, `truth_columns`, `subject` and `named`.
+    others. `save` does not write `attention`, `truth`, `roots`, `truth_columns`, `subject` and
+    `all_target_labels`.
 
     Attributes:
-        labels: Names of the methods in tables.
+        method_labels: Names of the methods in tables.
         settings: Arguments of each method.
         meanings: The effect of each protocol on an edge's attention, in words.
-        about: True classes and names of the targets.
-        named: True classes and names of all targets of the data, evaluated or not.
+        target_labels: True classes and names of the targets.
+        all_target_labels: True classes and names of all targets of the data, evaluated or not.
         network: Class name and depth of the model.
         subject: The model and its inputs.
         attention: The model's attention.
@@ -173,11 +174,11 @@ class Evaluation(Measurements):
         stored_level: The level of the verdict's comparisons that was read from a file.
     """
 
-    labels: dict[str, str] = field(default_factory=dict)
+    method_labels: dict[str, str] = field(default_factory=dict)
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     meanings: dict[str, str] = field(default_factory=dict)
-    about: TargetLabels = field(default_factory=TargetLabels)
-    named: TargetLabels = field(default_factory=TargetLabels)
+    target_labels: TargetLabels = field(default_factory=TargetLabels)
+    all_target_labels: TargetLabels = field(default_factory=TargetLabels)
     network: str = ""
     subject: Subject | None = None
     attention: Attention | None = None
@@ -190,7 +191,7 @@ class Evaluation(Measurements):
     @property
     def title(self) -> str:
         """Names of the dataset and the network, if known."""
-        return " \N{MIDDLE DOT} ".join(part for part in (self.about.dataset, self.network) if part)
+        return " \N{MIDDLE DOT} ".join(part for part in (self.target_labels.dataset, self.network) if part)
 
     def target_name(self, position: int) -> str:
         """Return the name of the target at a position, as the page and tables call it: "7", "3 - 4", "author 3".
@@ -200,7 +201,7 @@ class Evaluation(Measurements):
         Args:
             position: Position in `targets`.
         """
-        about, names = self.about, self.about.node_names
+        about, names = self.target_labels, self.target_labels.node_names
         if self.pairs.num_layers is None:
             return str(int(self.targets[position] if about.ids is None else about.ids[position]))
         nodes = [int(self.targets[position])] if about.roots is None else about.roots[position].tolist()
@@ -238,7 +239,7 @@ class Evaluation(Measurements):
             )
         place = (self.targets == expect_int(target, "target")).nonzero().view(-1)
         expect(place.numel() == 1, "target", "one of the targets", target)
-        position, names, first = int(place), self.about.node_names, self.about.first_nodes
+        position, names, first = int(place), self.target_labels.node_names, self.target_labels.first_nodes
         # In a batch, nodes are numbered within their graph.
         begin = 0 if first is None or self.pairs.num_layers is not None else int(first[position])
         part = slice(*self.pairs.ptr[position : position + 2].tolist())
@@ -313,7 +314,7 @@ class Evaluation(Measurements):
         Args:
             intervals: Add the ends of the 95 % intervals as columns `<method> low` and `<method> high`.
         """
-        return metrics_frame(self.metrics, self.labels, self.intervals if intervals else None)
+        return metrics_frame(self.metrics, self.method_labels, self.intervals if intervals else None)
 
     def table(self, kind: TableKind = "short") -> str:
         """Return headline, table and findings as text.

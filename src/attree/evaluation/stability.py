@@ -231,7 +231,7 @@ def stability_of(results: Sequence[Evaluation], reexplained: Mapping[str, float]
         averaged,
         dict(reexplained or {}),
         _same_prediction(results),
-        first.labels,
+        first.method_labels,
         protocol,
         len(results),
         first.num_targets,

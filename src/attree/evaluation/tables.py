@@ -185,7 +185,7 @@ def as_text(evaluation: Evaluation, table: TableKind = "short") -> str:
     about = f"{measured_targets(evaluation)}, {_several(pairs, 'pair')}"
     head = [*wrapped(verdict.headline), ""] if verdict.headline else []
     if table == "short":
-        short = short_table(evaluation.metrics, evaluation.labels, evaluation.intervals)
+        short = short_table(evaluation.metrics, evaluation.method_labels, evaluation.intervals)
         body = short.lines if short.rows else []
         notes = [short.note] if short.rows else []
         findings, more = verdict.cautions, [FULL_HINT]
@@ -236,7 +236,7 @@ def target_noun(evaluation: Evaluation) -> str:
 def as_html(evaluation: Evaluation) -> str:
     """Return headline, short table and findings as HTML, for notebooks; all statistics are folded away."""
     verdict = evaluation.verdict
-    short = short_table(evaluation.metrics, evaluation.labels, evaluation.intervals)
+    short = short_table(evaluation.metrics, evaluation.method_labels, evaluation.intervals)
     head = "".join(f"<th>{escape(header)}</th>" for header in ("method", *short.headers))
     rows = "".join(
         f"<tr><th>{escape(label)}</th>"
@@ -258,7 +258,7 @@ def _cells(evaluation: Evaluation) -> pd.DataFrame:
     """Return the table of numbers as text, each with half the width of its interval."""
     rows: dict[tuple[str, str], dict[str, str]] = {}
     names = evaluation.statistic_labels
-    for name, metric, label in _known(evaluation.metrics, evaluation.labels):
+    for name, metric, label in _known(evaluation.metrics, evaluation.method_labels):
         if evaluation.predicts_numbers and metric.statistic in OF_CLASSES:
             continue
         row = rows.setdefault((metric.group, names.get(metric.statistic, metric.statistic)), {})

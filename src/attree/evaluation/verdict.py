@@ -191,7 +191,7 @@ def value_of(evaluation: Evaluation, method: str, protocol: str | None, statisti
 
 def label_of(evaluation: Evaluation, method: str) -> str:
     """Return the name of a method in tables."""
-    return evaluation.labels.get(method, method)
+    return evaluation.method_labels.get(method, method)
 
 
 def join_labels(evaluation: Evaluation, methods: list[str]) -> str:

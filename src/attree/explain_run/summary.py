@@ -186,7 +186,7 @@ class CallSummary:
 
         Ids of targets are those of the parts; the nodes of a graph in a batch are numbered from 0.
         """
-        nodes, about = self.evaluation.nodes, self.evaluation.about
+        nodes, about = self.evaluation.nodes, self.evaluation.target_labels
         if nodes is None:
             return None
         table, sizes = nodes.to_pandas(), nodes.ptr.diff()
@@ -247,7 +247,7 @@ def top_edges_table(evaluation: Evaluation, positions: Sequence[int]) -> Iterato
         evaluation: The evaluation of all targets.
         positions: Positions of the targets to show.
     """
-    pairs, bounds, about = evaluation.pairs, evaluation.pairs.ptr.tolist(), evaluation.about
+    pairs, bounds, about = evaluation.pairs, evaluation.pairs.ptr.tolist(), evaluation.target_labels
     names, first = about.node_names, next(iter(evaluation.pair_scores))
     for position in positions:
         part = slice(bounds[position], bounds[position + 1])
@@ -259,7 +259,7 @@ def top_edges_table(evaluation: Evaluation, positions: Sequence[int]) -> Iterato
         first_node = 0 if about.first_nodes is None else int(about.first_nodes[position])
         table.add_column("edge", no_wrap=True)
         for method in evaluation.pair_scores:
-            words = evaluation.labels.get(method, method).replace(" ", "\n")
+            words = evaluation.method_labels.get(method, method).replace(" ", "\n")
             table.add_column(Text(words), justify="right")
         for protocol in evaluation.reductions:
             table.add_column(Text(f"dPC\n{protocol}"), justify="right")

@@ -161,7 +161,7 @@ def explain_evaluated(
         protocols = list(evaluation.reductions)
         protocol = PROTOCOL if not protocols or PROTOCOL in protocols else protocols[-1]
     (scorer,) = make_methods([method]).values()
-    return explain_subject(evaluation.subject, target, scorer, protocol, evaluation.named, evaluation.truth)
+    return explain_subject(evaluation.subject, target, scorer, protocol, evaluation.all_target_labels, evaluation.truth)
 
 
 def _target_id(target: Any, data: Any) -> tuple[int, Any]:
@@ -219,10 +219,10 @@ def explain_subject(
         reductions={resolved.name: reduction},
         predictions=predicted_classes(subject, ids),
         has_intervals=False,
-        labels={method.name: method.label},
+        method_labels={method.name: method.label},
         settings={method.name: method.settings()},
         meanings={resolved.name: resolved.meaning},
-        about=(TargetLabels() if labels is None else labels).at(ids),
+        target_labels=(TargetLabels() if labels is None else labels).at(ids),
         network=describe_network(subject),
         subject=subject,
         attention=None if subject.layers.untraced else subject.attention,

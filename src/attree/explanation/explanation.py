@@ -146,13 +146,13 @@ class TargetExplanation:
     @property
     def label(self) -> int | None:
         """The explained label of a model that predicts several; None for other models."""
-        measured = self.evaluation.about.measured
+        measured = self.evaluation.target_labels.measured
         return None if measured is None else int(measured[0])
 
     @property
     def true_class(self) -> int | None:
         """The true class; None if the data does not have it."""
-        labels = self.evaluation.about.labels
+        labels = self.evaluation.target_labels.labels
         if labels is None or self.evaluation.predictions is None or float(labels[0]) < 0:
             return None
         return int(labels[0])
@@ -236,7 +236,7 @@ class TargetExplanation:
         """Return a table of the strongest edges, one line per edge, and the strongest paths."""
         top_edges = self.edges[:SHOWN_EDGES]
         width = max((len(edge.name) for edge in top_edges), default=0)
-        label = self.evaluation.labels.get(self.method, self.method)
+        label = self.evaluation.method_labels.get(self.method, self.method)
         lines = [f"{'edge':<{width}}  {label:>12}  {'effect':>10}"] if top_edges else []
         for edge in top_edges:
             mark = " *" if edge.changes else ""
@@ -257,7 +257,7 @@ class TargetExplanation:
         """Return the first nodes, the strongest pairs beyond the edges, and attention by hop distance."""
         top_nodes = self.nodes[:SHOWN_NODES]
         width = max((len(node.name) for node in top_nodes), default=4)
-        label = self.evaluation.labels.get(self.method, self.method)
+        label = self.evaluation.method_labels.get(self.method, self.method)
         lines = [f"{'node':<{width}}  {label:>12}  {'effect':>10}"] if top_nodes else []
         lines += [f"{node.name:<{width}}  {node.score:>12.3g}  {node.effect:>+10.3g}" for node in top_nodes]
         pairs = self.global_pairs(SHOWN_PAIRS)
@@ -334,7 +334,7 @@ class TargetExplanation:
             neighbourhood_name,  # Matplotlib is slow to import
         )
 
-        pairs, about = self.evaluation.pairs, self.evaluation.about
+        pairs, about = self.evaluation.pairs, self.evaluation.target_labels
         dense = self.scores.new_zeros(pairs.graph.num_edges)
         dense[pairs.edges[self.positions]] = self.scores
         truth, roots = self.evaluation.truth, self._root_nodes()
@@ -386,7 +386,7 @@ class TargetExplanation:
         """Return one row per edge, the strongest first: nodes and their names, score, effect, prediction without it."""
         import pandas as pd
 
-        edges, names = self.edges, self.evaluation.about.node_names
+        edges, names = self.edges, self.evaluation.target_labels.node_names
         table = pd.DataFrame({"source": [e.source for e in edges], "destination": [e.destination for e in edges]})
         if names is not None:
             table["source_name"] = [names[edge.source] for edge in edges]
@@ -401,7 +401,7 @@ class TargetExplanation:
 
     def to_networkx(self) -> nx.MultiDiGraph:
         """Return the neighbourhood; nodes have `name` and `is_target`, edges `score`, `effect` and `changes`."""
-        names = self.evaluation.about.node_names
+        names = self.evaluation.target_labels.node_names
         roots = set(self.evaluation.pairs.graph.whole_ids(self._root_nodes()))
         import networkx as nx
 
@@ -439,11 +439,11 @@ class TargetExplanation:
     def _first_node(self) -> int:
         """Id of the first node of the explained graph in a batch, whose nodes are numbered from 0; otherwise 0."""
 
-        first = self.evaluation.about.first_nodes
+        first = self.evaluation.target_labels.first_nodes
         return 0 if first is None or self.subject.level != "graph" else int(first[0])
 
     def _node_name(self, node: int) -> str:
-        names, (number,) = self.evaluation.about.node_names, self.evaluation.pairs.graph.whole_ids([node])
+        names, (number,) = self.evaluation.target_labels.node_names, self.evaluation.pairs.graph.whole_ids([node])
         return str(number - self._first_node) if names is None else str(names[node])
 
     def _edge_name(self, source: int, destination: int) -> str:

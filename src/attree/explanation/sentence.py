@@ -67,7 +67,7 @@ def sentence_of(evaluation: Evaluation, subject: Subject, edges: Sequence[EdgeEf
             else f"{prediction} {_reduced(protocol, strongest)} {_then_number(strongest)}."
         )
     best = evaluation.predictions[0].max(dim=-1)
-    predicted, label = int(best.indices), evaluation.about.label_name(0)
+    predicted, label = int(best.indices), evaluation.target_labels.label_name(0)
     named = class_name(evaluation, subject, predicted) + (f" for {label}" if label else "")
     prediction = (
         f"The network predicts {named} ({percent(float(best.values))}{_if_wrong(evaluation, subject, predicted)})."
@@ -86,7 +86,7 @@ def sentence_of(evaluation: Evaluation, subject: Subject, edges: Sequence[EdgeEf
 
 def class_name(evaluation: Evaluation, subject: Subject, number: int) -> str:
     """Return the name of a class; without class names, `LINK_NAMES` for links and else the number."""
-    about = evaluation.about
+    about = evaluation.target_labels
     if about.class_names is None and subject.level == "edge" and number < len(LINK_NAMES):
         return LINK_NAMES[number]
     name = about.class_name(number)
@@ -108,7 +108,7 @@ def percent(share: float) -> str:
 
 
 def _if_wrong(evaluation: Evaluation, subject: Subject, predicted: int) -> str:
-    labels = evaluation.about.labels
+    labels = evaluation.target_labels.labels
     if labels is None or float(labels[0]) < 0 or float(labels[0]) != round(float(labels[0])):
         return ""
     true = int(labels[0])

@@ -313,7 +313,7 @@ def evaluation_figure(evaluation: Evaluation) -> Figure:
         axes.set_xlim(-0.55, most - 0.45)  # bars have the same width in all panels
         axes.set_ylim(lowest * 1.05, 1.02)
     handles = [look.handle() for look in looks.values()]
-    labels = [evaluation.labels.get(method, method) for method in methods]
+    labels = [evaluation.method_labels.get(method, method) for method in methods]
     undefined = any(math.isnan(evaluation.metrics[name]) for name in parsed)
     note = "1 is perfect; a correlation of 0 and an AUROC of 0.5 are chance." + (" u: undefined." if undefined else "")
     plain_legend(figure, handles, labels, note, loc="outside lower center")

@@ -176,7 +176,7 @@ def instructive_order(
     return order_targets(
         pairs.ptr.diff(),
         evaluation.predictions if predictions is None else predictions,
-        evaluation.about.labels if true_classes is None else true_classes,
+        evaluation.target_labels.labels if true_classes is None else true_classes,
         has_truth,
         effect,
     )

@@ -115,7 +115,7 @@ def test_trees_have_the_size_that_they_are_said_to_have(model: ExplainedModel, e
 
 
 def test_without_attention_or_predictions_the_page_does_not_know_them(model: ExplainedModel) -> None:
-    unknown = replace(model.evaluation, attention=None, predictions=None, truth=None, about=TargetLabels())
+    unknown = replace(model.evaluation, attention=None, predictions=None, truth=None, target_labels=TargetLabels())
     target = page_content(unknown)["targets"][0]
     assert target["layers"] is None
     assert target["treeSize"] is None
@@ -191,7 +191,7 @@ def test_the_most_instructive_targets_come_first(model: ExplainedModel) -> None:
 
     assert order == sorted(range(len(TARGETS)), key=key)
     # Without predictions or truth the order still is one of all targets.
-    unknown = replace(evaluation, predictions=None, about=TargetLabels(), reductions={})
+    unknown = replace(evaluation, predictions=None, target_labels=TargetLabels(), reductions={})
     assert sorted(instructive_order(unknown).tolist()) == [0, 1, 2, 3]
 
 

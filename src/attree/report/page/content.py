@@ -68,7 +68,7 @@ def page_content(
     for argument, names in (("class_names", class_names), ("node_names", node_names)):
         if names is not None:
             expect_list(names, argument, str, "a list of names, or None")
-    pairs, count, about = evaluation.pairs, evaluation.targets.numel(), evaluation.about
+    pairs, count, about = evaluation.pairs, evaluation.targets.numel(), evaluation.target_labels
     attention = evaluation.attention if attention is None else attention
     predictions = evaluation.predictions if predictions is None else predictions
     truth = evaluation.truth if truth is None else truth
@@ -150,7 +150,7 @@ def page_content(
         "kind": "graph" if is_graph else pairs.level,
         "relations": relations_of(evaluation),
         "methods": [
-            {"name": name, "label": evaluation.labels.get(name, name), "color": looks[name].color}
+            {"name": name, "label": evaluation.method_labels.get(name, name), "color": looks[name].color}
             for name in evaluation.pair_scores
         ],
         "opensWith": next(iter([*opening, *evaluation.pair_scores])),
@@ -289,7 +289,7 @@ def node_groups(
         kinds = graph.types.type_of_nodes(torch.arange(graph.num_nodes))
         return NodeGroups("type of node", graph.types.node_types, kinds.clamp(max=UNKNOWN), shapes=True)
     if evaluation.pairs.num_layers is not None:
-        if evaluation.pairs.level != "node" or evaluation.about.measured is not None:
+        if evaluation.pairs.level != "node" or evaluation.target_labels.measured is not None:
             return None
         return _by_prediction(evaluation, attention, predictions, class_names)
     return None if node_names is None else _by_kind(node_names)

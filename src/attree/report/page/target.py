@@ -75,7 +75,7 @@ class Explained:
         part = whole.only(edges_on_page)
         places = edges_on_page + begin
         positions = place(part.source, part.destination, len(part.nodes), part.target)
-        about = self.evaluation.about
+        about = self.evaluation.target_labels
         first = 0 if is_node or about.first_nodes is None else int(about.first_nodes[position])
         more: dict[str, Any] = {}
         if self.is_live:
@@ -115,7 +115,7 @@ class Explained:
 
     def roots(self, position: int) -> list[int]:
         """Return the nodes that a target's prediction is read from; none for a graph, or if they are unknown."""
-        pairs, roots = self.evaluation.pairs, self.evaluation.about.roots
+        pairs, roots = self.evaluation.pairs, self.evaluation.target_labels.roots
         if roots is not None:
             return list(dict.fromkeys(roots[position].tolist()))
         is_node_id = pairs.num_layers is not None and pairs.level == "node" and pairs.graph.types is None
