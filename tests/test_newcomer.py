@@ -40,11 +40,10 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, flags=re.S)
 
 
-def typed(words: str) -> list[str]:
-    """The only command of the section whose heading has these words, without `attree`."""
+def typed(words: str, place: int = 0) -> list[str]:
+    """A command of the section whose heading has these words, without `attree`."""
     (found,) = [text for title, text in TASKS.items() if words in title]
-    (line,) = "".join(blocks(found, "sh")).splitlines()
-    first, *rest = shlex.split(line)
+    first, *rest = shlex.split(blocks(found, "sh")[place])
     assert first == "attree"
     return rest
 
@@ -116,7 +115,22 @@ def test_own_data_from_csv(done: Done) -> None:
     stored = attree.explain(done.names["model"], done.names["graph"], 42).sentence
     expected = re.sub(r"class (\d)", lambda match: LABELS[int(match[1])], stored)
     expected = re.sub(r"(\d+) -> (\d+)", r"p\1 -> p\2", expected)
-    assert done.printed["Use my own data from CSV files"].strip() == expected
+    sentences = [line for line in done.printed["Use my own data from CSV files"].splitlines() if "predicts" in line]
+    assert sentences[0] == expected
+    # Trained on, too, and explained in the same words.
+    assert re.match(rf"The network predicts ({'|'.join(LABELS)}) ", sentences[1])
+    logged = pd.read_csv(done.folder / "logs" / "own" / "version_0" / "metrics.csv")
+    assert logged["explain/gatt/removal/within_pearson"].notna().sum() >= 1
+
+
+def test_the_callback_logs_in_two_lines(done: Done) -> None:
+    said = done.printed["Log explanations while my own module trains"]
+    headline = done.names["callback"].latest.verdict.headline
+    assert headline
+    assert headline in said
+    folder = done.folder / "logs" / "mine" / "version_0"
+    assert "explain/gatt/removal/within_pearson" in pd.read_csv(folder / "metrics.csv")
+    assert (folder / "page.html").is_file()
 
 
 def test_own_data_from_csv_with_numbers(done: Done, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +140,7 @@ def test_own_data_from_csv_with_numbers(done: Done, tmp_path: Path, monkeypatch:
     )
     pd.DataFrame({"source": [10, 20], "target": [30, 10]}).to_csv(tmp_path / "edges.csv", index=False)
     monkeypatch.chdir(tmp_path)
-    block = "\n".join(blocks(TASKS["Use my own data from CSV files"], "python"))
+    block = blocks(TASKS["Use my own data from CSV files"], "python")[0]
     names = dict(done.names) | {"model": GAT(2, 4, 2, out_channels=2)}
     exec(block.replace('"p42"', '"20"'), names)
     own = names["own"]
@@ -185,6 +199,87 @@ def test_three_networks_over_weight_decay_in_one_plot(tmp_path: Path, monkeypatc
     axes = draw_figures(plan, results, ["val/acc"])["curves"].axes[0]
     assert axes.lines[1].get_ydata()[0] == pytest.approx(results["val/acc"][12:15].mean())
     assert len(axes.lines) == 3
+
+
+def test_networks_weight_decay_and_dropout_are_one_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = typed("Compare GAT, GATv2 and SuperGAT", 1)
+    plan = load_plan(given[1])
+    assert len(plan.runs) == 54
+    for place, run in enumerate(plan.runs):
+        own = folder_of_run(plan, run, Path("logs/sweeps"))
+        own.mkdir(parents=True)
+        (own / METRICS_FILE).write_text(f'{{"val/acc": {place / 100}, "explain/gatt/removal/within_pearson": 0.5}}')
+        (own / FINGERPRINT_FILE).write_text(run.fingerprint)
+    assert command(*given, "--collect") == 0
+    assert Path("logs/sweeps/networks_dropout/curves.png").is_file()
+    results = pd.read_csv("logs/sweeps/networks_dropout/results.csv").assign(setting="")
+    figure = draw_figures(plan, results, ["val/acc"])["curves"]
+    charts = [axes for axes in figure.axes if axes.lines]
+    assert len(charts) == 3  # a chart for each rate of dropout
+    assert all(len(axes.lines) == 3 for axes in charts)  # a curve for each network
+
+
+def test_a_pyg_dataset_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data_root: str) -> None:
+    """The command as it is typed, with a dataset whose files are here."""
+    monkeypatch.chdir(tmp_path)
+    given = typed("any PyG dataset")
+    given[given.index("Amazon")], given[given.index("Photo")] = "WebKB", "Texas"
+    quick = ["--trainer.max_epochs=1", "--trainer.enable_progress_bar=false", "--explain.figures=0"]
+    main([*given, f"--data.options.root={data_root}/webkb", *quick, "--explain.num_targets=5"])
+    (metrics,) = tmp_path.rglob("metrics.json")
+    assert "explain/gatt/removal/within_pearson" in metrics.read_text()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("config", "words", "shown"),
+    [
+        pytest.param("mutag", "molecules", r"[CNOF]\d+ -> [CNOF]\d+.*mutagenic", marks=pytest.mark.needs("tu/MUTAG")),
+        pytest.param("acm", "several types", r"(author|subject) \d+ -> paper \d+", marks=pytest.mark.needs("hetero")),
+    ],
+)
+def test_names_of_atoms_types_and_classes(
+    config: str, words: str, shown: str, data_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    quick = ["--trainer.max_epochs=1", "--trainer.enable_progress_bar=false", "--explain.figures=0"]
+    main(["fit", f"--config={config}", f"--data.root={data_root}", *quick, "--explain.num_targets=5"])
+    capsys.readouterr()
+    assert command(*typed(words), "--figures=0") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.search(shown, said)
+    names = "mutagenic" if config == "mutag" else "database|wireless communication|data mining"
+    assert re.search(rf"The network predicts (not )?({names})", said)
+
+
+def test_a_stopped_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    main(["fit", "--config=infection", *TINY, "--trainer.max_epochs=1"])
+    assert main([*typed("stopped"), "--trainer.max_epochs=2"]) in (None, 0)
+    last = torch.load("logs/infection/version_0/checkpoints/last.ckpt", weights_only=False)
+    assert last["epoch"] == 1  # the second
+
+
+def test_a_run_logged_to_csv_is_explained_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    main([*typed("CSV file"), *TINY, "--trainer.max_epochs=1"])
+    tables = [pd.read_csv(path) for path in tmp_path.rglob("metrics.csv")]
+    assert any("explain/gatt/removal/within_pearson" in table for table in tables)
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith("Next: attree explain ")
+    assert command("explain", *shlex.split(line)[3:], "--figures=0", "--protocols=none") == 0
+
+
+def test_what_changed_is_told_for_this_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(typed("what changed"))
+    assert attree.__version__ in capsys.readouterr().out
+    changes = (Path(__file__).parents[1] / "CHANGELOG.md").read_text()
+    newest = re.findall(r"^## \[([^\]]+)\]", changes, flags=re.M)
+    assert attree.__version__ in newest[:2]
 
 
 @pytest.mark.long
