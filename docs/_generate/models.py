@@ -50,12 +50,14 @@ from torch_geometric.nn import (
     SGConv,
     SuperGATConv,
     TAGConv,
+    TGNMemory,
     TopKPooling,
     TransformerConv,
     dense_diff_pool,
     global_mean_pool,
     to_hetero,
 )
+from torch_geometric.nn.models.tgn import IdentityMessage, LastAggregator
 from torch_geometric.utils import sort_edge_index, to_dense_adj, to_dense_batch, to_undirected
 
 from attree.attribution import subject_pairs
@@ -200,6 +202,22 @@ class Dense(nn.Module):
         clusters = self.assign(h, adjacency, mask)
         h, adjacency, *_ = dense_diff_pool(self.first(h, adjacency, mask).relu(), adjacency, clusters, mask)
         return self.second(h, adjacency).sum(dim=1)
+
+
+class Temporal(nn.Module):
+    """Links from the memory of a temporal graph network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        message = IdentityMessage(4, WIDTH, WIDTH)
+        self.memory = TGNMemory(NODES, 4, WIDTH, WIDTH, message, LastAggregator())
+        nn.init.normal_(self.memory.memory)
+        self.conv = TransformerConv(WIDTH, WIDTH, edge_dim=4)
+
+    def forward(self, n_id: Tensor, edge_index: Tensor, edge_attr: Tensor, edge_label_index: Tensor) -> Tensor:
+        """One logit a link."""
+        z = self.conv(self.memory(n_id)[0], edge_index, edge_attr)
+        return (z[edge_label_index[0]] * z[edge_label_index[1]]).sum(-1)
 
 
 class OverTime(nn.Module):
@@ -350,6 +368,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "graphs: DenseGATConv, dense_diff_pool": lambda: Dense(DenseGATConv),
     "GATConv on snapshots, then GRU": lambda: OverTime(gat, nn.GRU(WIDTH, WIDTH, batch_first=True)),
     "GATConv on snapshots, GRUCell": lambda: OverTime(gat, nn.GRUCell(WIDTH, WIDTH)),
+    "links: TransformerConv on a TGNMemory": Temporal,
     "GCNConv on snapshots, GRUCell": lambda: OverTime(GCNConv, nn.GRUCell(WIDTH, WIDTH)),
     "edge types: one GATConv for each": OfEachType,
     "edges sorted in forward: GATConv": lambda: OnEdges(gat, lambda _, edges: sort_edge_index(edges)),
@@ -381,6 +400,9 @@ def data_for(name: str) -> Data | HeteroData:
     data = Data(x, edges)
     if "snapshots" in name:
         data.x = torch.randn(NODES, 3, WIDTH, generator=generator)
+    if "TGNMemory" in name:
+        data = Data(edge_index=edges, n_id=torch.arange(NODES), num_nodes=NODES)
+        data.edge_attr = torch.randn(edges.shape[1], 4, generator=generator)
     if name.startswith("links:"):
         data.edge_label_index = torch.randint(0, NODES, (2, 6), generator=generator)
     if name in ("GINEConv", "NNConv") or "edge_attr" in name:

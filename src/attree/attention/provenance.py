@@ -108,7 +108,7 @@ class Provenance(TorchDispatchMode):
         read = [storage_of(tensor) for tensor in tensors_in((args, kwargs))]
         marks = NONE if _reads_shapes_only(func) else NONE.union(*(self._marks.get(key, NONE) for key in read))
         if marks:
-            changed = list(tensors_in(_written(func, args, kwargs)))
+            changed = list(tensors_in(written_by(func, args, kwargs)))
             self.blurred |= any(_is_part(tensor) for tensor in changed)
             activation = _activation(func, args)
             for tensor in (*changed, *tensors_in(result)):
@@ -153,7 +153,7 @@ def _is_part(tensor: Tensor) -> bool:
     return tensor.layout == torch.strided and tensor.nbytes < tensor.untyped_storage().nbytes()
 
 
-def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+def written_by(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """Return the arguments that an operation writes to."""
     if not func._schema.is_mutable:
         return []

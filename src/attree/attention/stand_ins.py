@@ -4,6 +4,9 @@ Explaining a model takes passes in eval mode, hooks, replaced methods and replac
 *stand-in*: a copy of the module tree that shares the tensors of the model. The model itself is never touched, so there
 is nothing to restore, and another thread can predict with the model, train it or explain it meanwhile. What a stand-in
 writes to its own attributes (a cache, the last attention) is lost with it.
+
+A forward may also write into a tensor, such as the memory of a temporal network. `kept_tensors` notices this before it
+happens; stand-ins that are made afterwards have a copy of the tensor.
 """
 
 from __future__ import annotations
@@ -13,21 +16,27 @@ import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import copy as shallow_copy
 from functools import partial
 from types import CellType, FunctionType, MethodType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.modules.batchnorm import _NormBase
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn import GATConv, GATv2Conv
 
-from attree.errors import UnsupportedModelError
+from attree.attention.provenance import storage_of, tensors_in, written_by
+from attree.errors import AttreeError, UnsupportedModelError
 
 Convert = Callable[[Tensor], Tensor]
 """Returns the tensor that a stand-in holds in place of a tensor of the model."""
 
 LONGEST = 256
-"""Longer collections are shared with the model: they hold data, not modules."""
+"""The entries of longer collections are shared with the model: they are data, not modules."""
 
 DEEPEST = 4
 """Closures are not searched for modules in collections inside this many others: a list may contain itself."""
@@ -79,6 +88,56 @@ def is_compiled(module: nn.Module) -> bool:
     return type(module).__name__ == "OptimizedModule" and "_orig_mod" in module._modules
 
 
+_WRITTEN: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()
+"""By the user's modules: the names of tensors that their forward writes to."""
+
+
+class WritesTensorError(AttreeError):
+    """Raised in place of an operation that would write to a tensor of the user's model."""
+
+
+class _KeptTensors(TorchDispatchMode):
+    """Raises `WritesTensorError` before an operation writes to one of some tensors.
+
+    Args:
+        owners: The module and name of each tensor, by its memory.
+    """
+
+    def __init__(self, owners: dict[StorageWeakRef, tuple[nn.Module, str]]) -> None:
+        super().__init__()
+        self._owners = owners
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func._schema.is_mutable:
+            for tensor in tensors_in(written_by(func, args, kwargs)):
+                if (owner := self._owners.get(storage_of(tensor))) is not None:
+                    module, name = owner
+                    _WRITTEN.setdefault(module, set()).add(name)
+                    raise WritesTensorError(f"Expected {type(module).__name__} not to write to `{name}` in eval mode.")
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def kept_tensors(model: nn.Module) -> Iterator[None]:
+    """While open, what would write to a buffer or attribute of `model` raises `WritesTensorError` before it does.
+
+    Stand-ins that are made afterwards hold a copy of that tensor. Parameters are not watched, nor the statistics of
+    norms, which no forward writes to in eval mode.
+    """
+    owners = {
+        storage_of(value): (module, name)
+        for module in model.modules()
+        if not isinstance(module, _NormBase | torch.jit.ScriptModule)
+        for name, value in (*module._buffers.items(), *vars(module).items())
+        if isinstance(value, Tensor) and value.numel()
+    }
+    with _KeptTensors(owners) if owners else nullcontext():
+        yield
+
+
 class _Copier:
     """Copies the module tree of one model; the same object is copied once."""
 
@@ -102,6 +161,10 @@ class _Copier:
             self._modules[id(module)] = copy
             vars(copy).update({name: self.value(value) for name, value in vars(module).items()})
             vars(copy).update(training=False, _compiled_call_impl=None)
+            for name in _WRITTEN.get(module, ()):
+                with torch.inference_mode(False):
+                    own_values = getattr(copy, name).clone()
+                (vars(copy) if name in vars(copy) else vars(copy)["_buffers"])[name] = own_values
             if "use_nested_tensor" in vars(copy):  # a TransformerEncoder; modules with hooks cannot take nested tensors
                 vars(copy)["use_nested_tensor"] = False
             if vars(copy).get("cached") is True:  # a PyG layer that keeps the normalised graph of its first call
@@ -116,8 +179,8 @@ class _Copier:
             return self._tensor(value)
         if isinstance(value, nn.Module):
             return self.module(value)
-        if type(value) in _COLLECTIONS and len(value) <= LONGEST:
-            return self._collection(value)
+        if type(value) in _COLLECTIONS:
+            return self._collection(value) if len(value) <= LONGEST else shallow_copy(value)
         if isinstance(value, MethodType):
             owner = self.value(value.__self__)
             return value if owner is value.__self__ else MethodType(value.__func__, owner)

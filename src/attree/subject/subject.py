@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from attree.attention.alignment import OtherEdgesError
 from attree.attention.capture import Attention, capture_run, without_tree
 from attree.attention.graph import Graph
 from attree.attention.provenance import tensors_in
-from attree.attention.stand_ins import eval_mode
+from attree.attention.stand_ins import WritesTensorError, eval_mode, kept_tensors
 from attree.attention.wiring import Wiring
 from attree.errors import ArgumentError, AttreeError, UnsupportedModelError, expect
 from attree.subject.binding import Call, bind_data
@@ -72,29 +73,43 @@ class RecordedPass:
                 pools.append(trace)
                 return call.run()
 
+        kept = kept_tensors(call.user_model) if call.original is not None else nullcontext()
         try:
             try:
-                attention = capture_run(call.model, run, graph, wiring, arguments=call.described, everywhere=everywhere)
+                with kept:
+                    attention = capture_run(
+                        call.model, run, graph, wiring, arguments=call.described, everywhere=everywhere
+                    )
             except OtherEdgesError as error:
                 messages = trace_owners(call, graph, error)
                 graph, call = with_messages(graph, messages), replace(call, messages=messages)
                 everywhere = global_records(call, batch)
                 attention = capture_run(call.model, run, graph, wiring, arguments=call.described, everywhere=everywhere)
+        except WritesTensorError:  # another stand-in has a copy of the tensor
+            return cls.of(call.private(), graph, wiring, batch, reads_pools)
         except UnsupportedModelError as error:
             # A traceback would keep the features of all layers alive.
-            reason = error.with_traceback(None)
-            try:
-                attention = without_tree(call.model, call.run, call.values, graph, reason)
-                reads_edges = attention.runs_on_data or _reads_edges(call, attention.output)
-            except Exception:
-                raise error from None
-            return cls(call, graph, attention.output, attention if reads_edges else reason)
+            return cls._without_tree(call, graph, error.with_traceback(None))
         trace: GlobalTrace | AttreeError | None
         try:
             trace = global_trace(call, graph, attention.layout, everywhere)
         except UnsupportedModelError as error:
             trace = error.with_traceback(None)
         return cls(call, graph, attention.output, attention, trace, batch, pools[0] if pools else None)
+
+    @classmethod
+    def _without_tree(cls, call: ModelCall, graph: Graph, reason: UnsupportedModelError) -> RecordedPass:
+        """Run a call whose layers form no computation tree, and record what is known all the same."""
+        kept = kept_tensors(call.user_model) if call.original is not None else nullcontext()
+        try:
+            with kept:
+                attention = without_tree(call.model, call.run, call.values, graph, reason)
+            reads_edges = attention.runs_on_data or _reads_edges(call, attention.output)
+        except WritesTensorError:
+            return cls._without_tree(call.private(), graph, reason)
+        except Exception:
+            raise reason from None
+        return cls(call, graph, attention.output, attention if reads_edges else reason)
 
     @torch.no_grad()
     def readout_weights(self, batch: Tensor) -> Tensor | None:
