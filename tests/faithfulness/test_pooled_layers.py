@@ -35,7 +35,8 @@ from torch_geometric.nn import (
 from torch_geometric.utils import to_dense_adj, to_dense_batch
 
 import attree
-from attree.attribution import GAtt, Structure
+from attree.attribution import METHODS, GAtt, Structure
+from attree.attribution.posthoc import GraphMask
 from attree.errors import UnsupportedModelError
 from attree.faithfulness import Reducer
 from attree.subject import Subject
@@ -231,6 +232,16 @@ def test_methods_that_walk_the_tree_are_refused_by_name(name: str) -> None:
         attree.explain(model, data, 0, protocol="weight")
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("method", ["saliency", "gnn_explainer", "message_gradient", "graph_mask", "pg_explainer"])
+@pytest.mark.parametrize("name", ["TopK, GAT", "GraphUNet", "DenseGAT"])
+def test_methods_that_mask_messages_are_refused_by_name(name: str, method: str) -> None:
+    model, data = made(name)
+    label = METHODS[method].label
+    with pytest.raises(UnsupportedModelError, match=rf"on the nodes and edges of the data for {label}.*`occlusion`"):
+        attree.evaluate(model, data, [0], [method], "removal")
+
+
 def test_warnings_say_what_is_left_out_and_why() -> None:
     model, data = made("TopK, GAT")
     with warnings.catch_warnings(record=True) as caught:
@@ -301,6 +312,16 @@ def test_attentive_fp_deletes_and_silences_edges_in_its_layers_of_atoms() -> Non
             assert weighed == pytest.approx(float((before - after)[before.argmax()]), abs=1e-7)
             for handle in handles:
                 handle.remove()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_attentive_fp_is_explained_by_methods_that_mask_and_gate_messages() -> None:
+    model, data = fingerprint()
+    methods = ["gnn_explainer", GraphMask(epochs=2), "attention_gradient", "integrated_gradients"]
+    result = attree.evaluate(model, data, [0, 1], methods, "removal")
+    for scores in result.pair_scores.values():
+        assert bool(scores.isfinite().all())
+        assert float(scores.abs().max()) > 0
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -25,7 +25,6 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.nn.modules.batchnorm import _NormBase
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn import GATConv, GATv2Conv
 
@@ -88,6 +87,9 @@ def is_compiled(module: nn.Module) -> bool:
     return type(module).__name__ == "OptimizedModule" and "_orig_mod" in module._modules
 
 
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+"""Norms whose buffers are statistics: they change in training only, and decide no path."""
+
 _WRITTEN: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()
 """By the user's modules: the names of tensors that their forward writes to."""
 
@@ -130,8 +132,8 @@ def kept_tensors(model: nn.Module) -> Iterator[None]:
     owners = {
         storage_of(value): (module, name)
         for module in model.modules()
-        if not isinstance(module, _NormBase | torch.jit.ScriptModule)
-        for name, value in (*module._buffers.items(), *vars(module).items())
+        if not isinstance(module, (*NORMS, torch.jit.ScriptModule))
+        for name, value in (*module.named_buffers(recurse=False), *vars(module).items())
         if isinstance(value, Tensor) and value.numel()
     }
     with _KeptTensors(owners) if owners else nullcontext():
@@ -163,8 +165,7 @@ class _Copier:
             vars(copy).update(training=False, _compiled_call_impl=None)
             for name in _WRITTEN.get(module, ()):
                 with torch.inference_mode(False):
-                    own_values = getattr(copy, name).clone()
-                (vars(copy) if name in vars(copy) else vars(copy)["_buffers"])[name] = own_values
+                    setattr(copy, name, getattr(copy, name).clone())
             if "use_nested_tensor" in vars(copy):  # a TransformerEncoder; modules with hooks cannot take nested tensors
                 vars(copy)["use_nested_tensor"] = False
             if vars(copy).get("cached") is True:  # a PyG layer that keeps the normalised graph of its first call

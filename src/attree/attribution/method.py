@@ -13,7 +13,15 @@ from attree.attention.capture import Attention
 from attree.attribution.pairs import Pairs
 from attree.attribution.result import Attribution
 from attree.defaults import ALL_METHODS
-from attree.errors import expect, expect_ints, expect_list, expect_name, expect_name_among, expect_seed
+from attree.errors import (
+    UnsupportedModelError,
+    expect,
+    expect_ints,
+    expect_list,
+    expect_name,
+    expect_name_among,
+    expect_seed,
+)
 from attree.subject import Subject
 from attree.subject.roots import Targets
 
@@ -92,6 +100,16 @@ def as_subject(subject: Subject | Attention) -> Subject:
         return subject
     expect(isinstance(subject, Attention), "subject", "a Subject, or the Attention of a model", subject)
     return Subject.of_attention(subject)
+
+
+def check_runs_on_data(subject: Subject, method: AttributionMethod) -> None:
+    """Raise unless all layers of a subject run on the edges of the data, for methods that mask or gate messages."""
+    untraced = subject.layers.untraced
+    if untraced is not None and not subject.layers.runs_on_data:
+        raise UnsupportedModelError(
+            f"Expected layers that run on the nodes and edges of the data for {method.label}, which masks the messages "
+            f"of an edge in every layer. {untraced.reason} (Method `occlusion` works for any model.)"
+        )
 
 
 class MethodTable(Mapping[str, type[AttributionMethod]]):

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
+from attree.attention.stand_ins import NORMS
 from attree.subject.model_call import ModelCall
 
 LONGEST = 64
@@ -27,8 +28,6 @@ nothing but what its layers reach, and they are not random. Engines that run on 
 
 BYPASSED = "bypassed layers"
 """The fact which layers are bypassed, as far as a measurement with some weights has shown it."""
-
-_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 _REGISTRIES = frozenset({"_parameters", "_buffers", "_modules", "training"})
 
@@ -84,7 +83,7 @@ def _is_metric(module: nn.Module) -> bool:
 def _attributes(module: nn.Module) -> Hashable:
     ignored = _REGISTRIES | _OF_TRAINER
     attributes = tuple((name, _value(value)) for name, value in vars(module).items() if name not in ignored)
-    if isinstance(module, _NORMS):  # its buffers are statistics, which change in training and decide no path
+    if isinstance(module, NORMS):
         return attributes
     return attributes, tuple((name, _value(buffer)) for name, buffer in module.named_buffers(recurse=False))
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from attree.attention.capture import Attention, capture_run
 from attree.attention.stand_ins import eval_mode, frozen, stand_in
-from attree.attribution.method import AttributionMethod, as_subject
+from attree.attribution.method import AttributionMethod, as_subject, check_runs_on_data
 from attree.attribution.pairs import Pairs
 from attree.attribution.result import Attribution
 from attree.attribution.subgraphs import subject_pairs
@@ -178,6 +178,7 @@ class TrainedMethod(AttributionMethod, Generic[Fit]):
 
     def fitted(self, subject: Subject) -> Fit:
         """Return the fitted object of the subject; fit again if its attention, and so its weights, changed."""
+        check_runs_on_data(subject, self)
         if (types := subject.graph.types) is not None:
             raise UnsupportedModelError(
                 f"Expected a graph with one type of nodes and edges for {self.label}, but "

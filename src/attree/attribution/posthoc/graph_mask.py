@@ -223,11 +223,13 @@ class GatedModel(Watcher):
         self._recorded: list[LayerMessages] | None = None
         self._gates: list[tuple[MessageGate, Tensor] | None] = []
         self._call = 0
+        self._num_nodes = 0
 
     @torch.no_grad()
     def record(self, call: ModelCall) -> list[LayerMessages]:
         """Return the inputs and messages of every convolution, in the order of calls."""
         self._recorded, self._gates, self._call = [], [], 0
+        self._num_nodes = call.num_nodes
         try:
             call.run()
             return self._recorded
@@ -245,7 +247,9 @@ class GatedModel(Watcher):
         return call.run()
 
     def messages(self, call: LayerCall, messages: Tensor) -> Tensor | None:
-        """Record messages, or gate them."""
+        """Record messages, or gate them; those of a readout pass on."""
+        if call.pools(self._num_nodes):
+            return None
         number, self._call = self._call, self._call + 1
         if self._recorded is not None:
             x = call.features

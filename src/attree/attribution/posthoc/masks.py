@@ -20,7 +20,7 @@ from attree.attention.capture import Attention
 from attree.attention.graph import edge_ids, plain
 from attree.attention.instruments import LayerCall, Watcher, instrument
 from attree.attention.provenance import tensors_in
-from attree.attribution.method import AttributionMethod, as_subject
+from attree.attribution.method import AttributionMethod, as_subject, check_runs_on_data
 from attree.attribution.posthoc.frozen_model import Predictions, frozen_subject
 from attree.attribution.posthoc.target_copies import TargetCopies, target_copies
 from attree.attribution.result import Attribution
@@ -211,6 +211,7 @@ class MaskMethod(AttributionMethod):
             targets: Nodes, links, or graphs.
         """
         subject = as_subject(subject)
+        check_runs_on_data(subject, self)
         ids = subject.targets(targets)
         with frozen_subject(subject) as frozen, self.open_run(frozen) as run:
             try:

@@ -80,6 +80,7 @@ class PGExplainer(TrainedMethod[Fitted]):
 
     def fit(self, subject: Subject) -> Fitted:
         """Train PGExplainer's network on randomly drawn targets, and return the network and the embeddings."""
+        _ = subject.attention  # raises: without a computation tree, there is no last layer, whose embeddings it reads
         embedding = full_pass(subject).embedding
         if not isinstance(embedding, Tensor) or embedding.dim() != 2:
             raise UnsupportedModelError("Expected the last attention layer to return embeddings [nodes, channels].")
