@@ -22,7 +22,7 @@ from attree.subject import Subject
 
 NODES, MESSAGE, WIDTH, EVENTS = 12, 4, 8, 40
 GENERATOR = torch.Generator().manual_seed(0)
-ENDS = torch.stack([torch.randint(0, 6, (EVENTS,), generator=GENERATOR), torch.randint(6, NODES, (EVENTS,))])
+ENDS = torch.stack([torch.randint(low, low + 6, (EVENTS,), generator=GENERATOR) for low in (0, 6)])
 TIMES, MESSAGES = torch.arange(EVENTS), torch.randn(EVENTS, MESSAGE, generator=GENERATOR)
 LINKS = torch.tensor([[0, 2, 3], [7, 9, 11]])
 
