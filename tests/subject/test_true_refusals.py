@@ -130,17 +130,8 @@ def traced() -> Any:
     return torch.jit.trace(GAT(WIDTH, 8, 2, out_channels=3).eval(), (graph().x, edges()), check_trace=False)
 
 
-def only_sparse(layout: torch.layout) -> Data:
-    return Data(x=graph().x, adj_t=adjacency(layout))
-
-
 REFUSALS: dict[str, tuple[Callable[[], tuple[Any, Data]], str]] = {
     "a product of branches": (lambda: (Mixed(), graph()), "`one`.*`two`.*combined by `matrix product`.*`call=`"),
-    "a sparse argument": (
-        lambda: (Sparse(), graph(adj_t=adjacency(torch.sparse_csr))),
-        r"\(x, adj_t\).*sparse matrix.*to_edge_index",
-    ),
-    "a sparse graph": (lambda: (Sparse(), only_sparse(torch.sparse_coo)), "has adj_t, x.*sparse matrix.*to_edge_index"),
     "a state": (lambda: (Counts(), graph()), "keeps a state.*self.training"),
     "random numbers": (lambda: (Noisy(), graph()), "draws random numbers"),
     "hidden layers": (lambda: (InList(last=False), graph()), "`layers` is a Python list with GATConv.*ModuleList"),

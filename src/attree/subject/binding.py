@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import Parameter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.utils import sort_edge_index, to_edge_index
 
 from attree.attention.capture import check_model
 from attree.attention.graph import EdgeType, Types
+from attree.attention.stand_ins import eval_mode
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.subject.arguments import COUNT_NAMES, model_name, parameters
 from attree.subject.model_call import ModelCall
 from attree.tensors.arrays import EDGES_OF_ADJACENCY, is_sparse
+from attree.tensors.precision import same
 
 Call = Callable[[Any, Any], Tensor]
 """A user's function `call(model, data)` that returns one row of outputs per node, pair or graph."""
@@ -86,8 +89,11 @@ def bind_data(model: nn.Module, data: Data | HeteroData, call: Call | None = Non
         expect(callable(call), "call", "a function of the model and a graph", type(call).__name__)
     if isinstance(data, HeteroData):
         return _bind_hetero(model, data, call)
-    check_data(data)
     declared = parameters(model) if call is None else []
+    adjacency = next((parameter.name for parameter in declared if is_sparse(data.get(parameter.name, None))), None)
+    if adjacency is not None:
+        data, matrix = _with_edge_list(data, adjacency), data[adjacency]
+    check_data(data)
     required = [parameter.name for parameter in declared if parameter.default is Parameter.empty]
     if call is not None or (len(required) == 1 and (required[0] not in data or required[0] in WHOLE)):
         tensors = {name: data[name] for name in data.keys() if isinstance(data[name], Tensor)}  # noqa: SIM118
@@ -97,7 +103,7 @@ def bind_data(model: nn.Module, data: Data | HeteroData, call: Call | None = Non
     }
     if "batch" in required and "batch" not in arguments:  # one graph, for a model that asks for batches
         arguments["batch"] = torch.zeros(_num_nodes(data), dtype=torch.long, device=data.edge_index.device)
-    edges = _edge_parameter(required, arguments)
+    edges = adjacency if adjacency in arguments else _edge_parameter(required, arguments)
     if edges is None:
         raise _without_edges(model, declared, "features and edges", _sparse_hint(data))
     arguments.setdefault(edges, data.edge_index)
@@ -105,7 +111,52 @@ def bind_data(model: nn.Module, data: Data | HeteroData, call: Call | None = Non
     if features is not None and features not in arguments:
         arguments[features] = data.x
     _check_found(model, required, arguments, data.keys())
-    return _call_by_position(model, declared, arguments, edges, features, _num_nodes(data))
+    bound = _call_by_position(model, declared, arguments, edges, features, _num_nodes(data))
+    if adjacency is not None and not _takes_list(bound, matrix):
+        raise _without_edges(model, declared, "features and edges", SPARSE_HINT.format(adjacency))
+    return bound
+
+
+SPARSE_HINT = (
+    ". `{0}` is a sparse matrix, in which no edge can be reduced, and the model returns something else if it is given "
+    "the list of its edges instead, as PyG's layers can be: set `data.edge_index`, and let the model make the matrix"
+)
+"""What to do if a model needs a sparse matrix."""
+
+
+def _with_edge_list(data: Data, name: str) -> Data:
+    """Return the data with the list of edges in place of a sparse adjacency matrix; unchanged if there is no such list.
+
+    PyG's layers take either. The list is `data.edge_index`, if this has the edges of the matrix.
+    """
+    matrix = data[name]
+    square = isinstance(matrix, Tensor) and matrix.dim() == 2 and matrix.shape[0] == matrix.shape[1] == data.num_nodes
+    if not square:
+        return data
+    edges, values = to_edge_index(matrix)
+    edges, given = edges.flip(0), data.get("edge_index", None)
+    if given is not None:
+        if not isinstance(given, Tensor) or not torch.equal(sort_edge_index(given), sort_edge_index(edges)):
+            return data
+        edges = given
+    if bool((values != 1).any()):
+        return data
+    data = copy.copy(data)
+    data[name] = data.edge_index = edges
+    return data
+
+
+@torch.no_grad()
+def _takes_list(call: ModelCall, matrix: Tensor) -> bool:
+    """Whether a model returns the same for the list of edges as for the matrix."""
+    private = call.private()
+    values = (matrix if at == call.edges_at else value for at, value in enumerate(call.values))
+    try:
+        with eval_mode(private.model):
+            with_list, with_matrix = private.run(), replace(private, values=tuple(values)).run()
+    except Exception:
+        return False
+    return isinstance(with_list, Tensor) and isinstance(with_matrix, Tensor) and same(with_list, with_matrix)
 
 
 def _bind_hetero(model: nn.Module, data: HeteroData, call: Call | None = None) -> ModelCall:
