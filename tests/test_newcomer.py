@@ -276,8 +276,8 @@ def test_a_run_logged_to_csv_is_explained_afterwards(
 def test_what_changed_is_told_for_this_version(done: Done) -> None:
     assert attree.__version__ in done.printed["See what changed in this version"]
     changes = (Path(__file__).parents[1] / "CHANGELOG.md").read_text()
-    newest = re.findall(r"^## \[([^\]]+)\]", changes, flags=re.M)
-    assert attree.__version__ in newest[:2]
+    newest, *_ = re.findall(r"^## \[([^\]]+)\]", changes, flags=re.M)
+    assert newest in ("Unreleased", attree.__version__)  # what is installed is what the first section tells
 
 
 @pytest.mark.long
