@@ -1,20 +1,24 @@
 """Pictures of the page for the docs: light, dark with the computation tree, on a phone, a hub, a molecule, types.
 
     python benchmarks/page_screenshots.py [--out docs/images] [--only infection,hub,molecule,types] [--data data]
+    python benchmarks/page_screenshots.py --only gallery
 
 The networks are trained here: on generated Infection and BA-Shapes graphs, on MUTAG, and on a generated graph of
-papers, authors and terms.
+papers, authors and terms. The second command draws the thumbnails of the gallery, from the pages in docs/gallery.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import torch
+from PIL import Image
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -28,6 +32,7 @@ from attree.faithfulness import reduce_attention
 from attree.models import GAT, GraphClassifier
 from attree.report.page import write_page
 from attree.report.page.content import Curves
+from attree.report.page.write import page_html
 from attree.subject import Subject
 from browser import chromium, set_screen
 
@@ -229,6 +234,21 @@ def take(driver: Chrome, page: Path, path: Path, asked: str = "") -> None:
     save(driver, path)
 
 
+def take_gallery(driver: Chrome, folder: Path, out: Path) -> None:
+    """The picture alone of each page of the gallery, smaller."""
+    for stored in sorted((Path(__file__).parents[1] / "docs" / "gallery").glob("*.json")):
+        page = folder / f"{stored.stem}.html"
+        page.write_text(page_html(json.loads(stored.read_text(encoding="utf-8"))), encoding="utf-8")
+        set_screen(driver, 1280, 720)
+        driver.get("about:blank")
+        driver.get(page.as_uri())
+        driver.execute_script("document.querySelector('.zoom').style.display = 'none'")
+        drawn = Image.open(BytesIO(driver.find_element(By.CLASS_NAME, "stage").screenshot_as_png)).convert("RGB")
+        path = out / f"gallery_{stored.stem}.png"
+        drawn.resize((drawn.width * 3 // 5, drawn.height * 3 // 5)).save(path, optimize=True)
+        print(f"{path}: {path.stat().st_size / 1024:.0f} KB")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/images"), help="where the pictures go")
@@ -241,6 +261,8 @@ def main() -> None:
         folder = Path(place)
         if "infection" in picture_names:
             take_infection(driver, folder, out)
+        if "gallery" in picture_names:
+            take_gallery(driver, folder, out)
         if "hub" in picture_names:
             take(driver, hub_page(folder / "hub.html"), out / "page_hub.png", "target=0")
         if "molecule" in picture_names:
