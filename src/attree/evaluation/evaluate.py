@@ -71,7 +71,7 @@ def evaluate(
             dataset, the positions of graphs. None draws `num_targets` at random.
         methods: Attribution methods, by name (`gatt`, `avgatt`, ...) or as objects. None compares `gatt`, `avgatt`,
             `uniform` and `random`, and also `occlusion` if `removal` is measured by exact updates, which makes it
-            cheap.
+            cheap; or those that the network supports, if it has no attention or its layers form no computation tree.
         protocols: Reduction protocols: `coefficient`, `weight`, `removal`, `authors`, or your own.
         truth: True edges of the nodes that have some; None takes those of a data module.
         num_targets: Number of targets to draw at random, 100 by default; all if there are fewer.
