@@ -287,6 +287,81 @@ def with_hub(x: Tensor, edge_index: Tensor) -> Tensor:
     return torch.cat([edge_index, torch.stack([nodes, hub]), torch.stack([hub, nodes])], 1)
 
 
+class LoRA(nn.Module):
+    """A linear layer plus a product of two narrow matrices."""
+
+    def __init__(self, base: nn.Module) -> None:
+        super().__init__()
+        self.base, self.down = base, nn.Parameter(torch.randn(2, base.weight.shape[1]))
+        self.up = nn.Parameter(torch.randn(base.weight.shape[0], 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Both, added."""
+        return self.base(x) + x @ self.down.t() @ self.up.t()
+
+
+class OfTable(Stack):
+    """A table with one row per node, added to the features."""
+
+    def __init__(self, *layers: Layer) -> None:
+        super().__init__(*layers)
+        self.table = nn.Embedding(NODES, WIDTH)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Logits of every node."""
+        return super().forward(x + self.table.weight, edge_index)
+
+
+class Recurrent(Stack):
+    """A recurrent cell after the first layer, with a state of zeros."""
+
+    def __init__(self, *layers: Layer) -> None:
+        super().__init__(*layers)
+        self.cell = nn.GRUCell(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Logits of every node."""
+        hidden = self.cell(self.convs[0](x, edge_index), torch.zeros(x.size(0), WIDTH))
+        return self.convs[1](hidden, edge_index)
+
+
+class Seeds(Stack):
+    """The outputs of the first nodes, as for a mini-batch of a NeighborLoader."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Logits of five nodes."""
+        return super().forward(x, edge_index)[:5]
+
+
+class OfEdges(Stack):
+    """Both ends of every edge of the data."""
+
+    def __init__(self, *layers: Layer) -> None:
+        super().__init__(*layers)
+        self.head = nn.Linear(2 * CLASSES, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Logits of every edge."""
+        hidden = super().forward(x, edge_index)
+        return self.head(torch.cat([hidden[edge_index[0]], hidden[edge_index[1]]], dim=-1))
+
+
+class Distances(Stack):
+    """Distances between the positions of two nodes as edge features."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, pos: Tensor) -> Tensor:
+        """Logits of every node."""
+        distance = (pos[edge_index[0]] - pos[edge_index[1]]).norm(dim=-1, keepdim=True)
+        return super().forward(x, edge_index, distance)
+
+
+def with_lora(width: int, out: int) -> MessagePassing:
+    """A GATConv with LoRA."""
+    conv = GATConv(width, out)
+    conv.lin = LoRA(conv.lin)
+    return conv
+
+
 def mlp(width: int, out: int) -> nn.Module:
     """Two linear layers."""
     return nn.Sequential(nn.Linear(width, out), nn.ReLU(), nn.Linear(out, out))
@@ -320,7 +395,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "SuperGATConv": lambda: Stack(SuperGATConv, SuperGATConv),
     "TransformerConv": lambda: Stack(TransformerConv, TransformerConv),
     "PyG's GAT with jumping knowledge": lambda: GAT(WIDTH, WIDTH, 2, CLASSES, jk="cat"),
-    "AGNNConv (softmax without known arithmetic)": lambda: Light(AGNNConv()),
+    "AGNNConv": lambda: Light(AGNNConv()),
     "GATConv with edge_attr, loops filled with the mean": lambda: Stack(
         lambda width, out: GATConv(width, out, edge_dim=4)
     ),
@@ -346,6 +421,14 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "GCNConv, then GATConv": lambda: Stack(GCNConv, gat),
     "GATConv, then SAGEConv": lambda: Stack(gat, SAGEConv),
     "GATConv, GCNConv, GATConv": lambda: Stack(gat, GCNConv, gat),
+    "GATConv with LoRA in place of its linear layer": lambda: Stack(with_lora, with_lora),
+    "SAGEConv on `x + table.weight`, a table of nodes": lambda: OfTable(SAGEConv, SAGEConv),
+    "GATConv, GRU on `torch.zeros(x.size(0), h)`, GATConv": lambda: Recurrent(gat, gat),
+    "GINEConv, edge features made from `pos` at both ends": lambda: Distances(
+        *[lambda width, out: GINEConv(mlp(width, out), edge_dim=1)] * 2
+    ),
+    "SAGEConv, outputs of some nodes (`out[:batch_size]`, `out[mask]`)": lambda: Seeds(SAGEConv, SAGEConv),
+    "GCNConv, one output for every edge (`cat(h[src], h[dst])`)": lambda: OfEdges(GCNConv, GCNConv),
     "graphs: GINConv, then mean pooling": lambda: OfGraphs(*[lambda width, out: GINConv(mlp(width, out))] * 2),
     "links: GCNConv, then dot product": lambda: OfLinks(GCNConv, GCNConv),
     "types: HGTConv": lambda: Typed(lambda out: HGTConv(WIDTH, out, (["a", "b"], EDGE_TYPES))),
@@ -407,6 +490,8 @@ def data_for(name: str) -> Data | HeteroData:
         data.edge_label_index = torch.randint(0, NODES, (2, 6), generator=generator)
     if name in ("GINEConv", "NNConv") or "edge_attr" in name:
         data.edge_attr = torch.randn(edges.shape[1], 4, generator=generator)
+    if "`pos`" in name:
+        data.pos = torch.randn(NODES, 3, generator=generator)
     if name == "RGCNConv" or name.startswith("edge types:"):
         data.edge_type = torch.arange(edges.shape[1]) % 2
     return data

@@ -65,9 +65,7 @@ def test_served(name: str) -> None:
         reducer = any_pass(model, x, EDGES, **kwargs)
     assert isinstance(reducer.engine_for(PROTOCOLS["weight"]), ExactReducer)
     assert_as_one_pass_each(reducer, model, x, EDGES, DEPTHS.get(name, 2), **kwargs)
-    # Layers that fill in the edge features of self-loops read edges outside their softmaxes.
-    fills = name in ("mixed", "PyG GAT edge_dim")
-    assert isinstance(reducer.engine_for(PROTOCOLS["removal"]), CopiesReducer if fills else ExactReducer)
+    assert isinstance(reducer.engine_for(PROTOCOLS["removal"]), ExactReducer)
 
 
 @pytest.mark.parametrize("name", list(REFUSED))

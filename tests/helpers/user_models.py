@@ -274,7 +274,7 @@ def refused() -> dict[str, tuple[nn.Module, str]]:
         "pooling": (Bent(AddPool()), "node by node"),
         "noise": (Bent(Noise()), "node by node"),
         "degrees": (Degrees(), "mixes nodes and edges"),
-        "edge features of nodes": (MovingEdges(), "mixes nodes and edges"),
+        "edge features of nodes": (MovingEdges(), "outputs of layers at their ends"),
         "subclass": (OneLayer(Doubled(IN, OUT)), "layer Doubled is not known"),
         "other aggregation": (OneLayer(GATConv(IN, OUT, aggr="max")), "computes something else"),
         "GPS": (GPS(), "node by node"),

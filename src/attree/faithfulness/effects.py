@@ -19,8 +19,7 @@ from attree.attention.graph import Graph, plain
 from attree.attribution.pairs import Pairs
 from attree.errors import ArgumentError, UnsupportedModelError, expect, expect_bool, expect_instance
 from attree.faithfulness.copies import CopiesReducer
-from attree.faithfulness.exact.recording import has_layers_without_attention
-from attree.faithfulness.exact.reducer import ExactPass, ExactReducer
+from attree.faithfulness.exact.reducer import ExactPass, ExactReducer, finds_out_deletion
 from attree.faithfulness.protocol import ReductionProtocol, resolve_protocol
 from attree.faithfulness.reduction import Progress, Reduction, ReductionEngine, ReductionPass
 from attree.faithfulness.whole import WholeReducer, is_known_to_delete, reads_other_edges
@@ -140,7 +139,7 @@ class Reducer:
         choice = self._choices[True]
         if choice.left[0] is not ExactReducer or len(choice.left) == 1 or is_known_to_delete(self.subject):
             return
-        if has_layers_without_attention(self.subject.model):
+        if finds_out_deletion(self.subject.model):
             return  # passes of exact updates of such layers find it out themselves
         if reads_other_edges(self.subject, self.subject.call.private(), facts.get(READS_NO_OTHER_EDGES, False)):
             choice.give_up(NotRowwiseError(OTHER_EDGES))

@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor
+from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import SumAggregation
 
 from attree.attention.diagnostics import STATE, keeps_state
@@ -31,7 +32,7 @@ from attree.subject import ModelCall, Subject
 from attree.subject.arguments import Kind
 from attree.tensors.arrays import Rows, group
 from attree.tensors.memory import REDUCTION_MEMORY
-from attree.tensors.precision import difference, exact_dtype, resolution
+from attree.tensors.precision import difference, exact_dtype, resolution, same
 
 TARGETS = 4
 """Number of targets around which edges are deleted."""
@@ -46,18 +47,36 @@ BYTES_PER_EDGE = 1024
 """Rough memory that an edge takes in a pass; bounds the part of the graph that the experiment runs on."""
 
 
+OWN_LINKS = (
+    "Expected {}, which reads edges outside its attention and messages (degrees, means), to take the links that it "
+    "predicts as an argument of their own (`edge_label_index`), but it returns one row per edge that it runs on: a "
+    "deleted edge would have no prediction."
+)
+"""Why edges of a model with one row per edge are not deleted."""
+
+
 def rows_are_edges(subject: Subject) -> bool:
     """Whether a model returns one row per edge that it runs on, so that a deleted edge has no row."""
     return subject.level == "edge" and not subject.call.of_kind(Kind.IDS)
 
 
+def rows_left(subject: Subject, edges: Tensor) -> Tensor:
+    """Return the rows of the output that are left when some edges are deleted, for a model with one row per edge."""
+    is_deleted = torch.zeros(subject.graph.num_edges, dtype=torch.bool, device=subject.device)
+    return (~is_deleted.index_fill(0, edges, True)[subject.graph.position]).nonzero().view(-1)
+
+
 def is_known_to_delete(subject: Subject) -> bool:
     """Whether it is known without an experiment that a model reads edges in its attention layers only."""
     return is_plain_stack(subject.call.user_model) and all(
-        isinstance(conv.aggr_module, SumAggregation)
-        and (getattr(conv, "edge_dim", None) is None or not isinstance(getattr(conv, "fill_value", None), str))
+        isinstance(conv.aggr_module, SumAggregation) and not fills_loops(conv)
         for conv in message_passing(subject.model)
     )
+
+
+def fills_loops(conv: MessagePassing) -> bool:
+    """Whether a layer makes the features of self-loops from those of the other edges."""
+    return getattr(conv, "edge_dim", None) is not None and isinstance(getattr(conv, "fill_value", None), str)
 
 
 def reads_other_edges(subject: Subject, call: ModelCall, again: bool = False) -> bool:
@@ -83,11 +102,7 @@ def reads_other_edges(subject: Subject, call: ModelCall, again: bool = False) ->
         except Exception:
             continue
     if differs and of_rows:
-        raise UnsupportedModelError(
-            f"Expected {call.name}, which reads edges outside its attention layers, to take the links that it predicts "
-            "as an argument of their own (`edge_label_index`), but it returns one row per edge that it runs on: a "
-            "deleted edge would have no prediction."
-        )
+        raise UnsupportedModelError(OWN_LINKS.format(call.name))
     return differs
 
 
@@ -187,7 +202,7 @@ class WholePass(ReductionPass):
             for number in range(edges.numel()):
                 edge = edges[number : number + 1]
                 positions = by_edge.items[by_edge.ptr[number] : by_edge.ptr[number + 1]]
-                writer.fill(positions, self._run(run, edge)[rows[positions]])
+                writer.fill(positions, self._run(run, edge, rows[positions]))
                 done += positions.numel()
                 progress(done, len(pairs))
 
@@ -199,20 +214,40 @@ class WholePass(ReductionPass):
             self._check(run)
             for number in range(owner.numel()):
                 edges = sets.items[sets.ptr[number] : sets.ptr[number + 1]]
-                outputs.append(self._run(run, edges)[rows[owner[number : number + 1]]])
+                outputs.append(self._run(run, edges, rows[owner[number : number + 1]]))
         return torch.cat(outputs)
 
     @contextmanager
     def _opened(self, protocol: ReductionProtocol) -> Iterator[ReducedRun]:
-        """Context of a run; if output rows are those of the edges themselves, the rows of deleted edges must stay."""
-        deletes = protocol.deletes and not rows_are_edges(self.subject)
-        with self._context(), reduced_run(self.subject.model, protocol, deletes=deletes) as run:
+        """Context of a run."""
+        with self._context(), reduced_run(self.subject.model, protocol) as run:
             yield run
 
-    def _run(self, run: ReducedRun, edges: Tensor) -> Tensor:
-        """Return the model's output with some edges reduced; raise unless the output has the recorded shape."""
+    def _run(self, run: ReducedRun, edges: Tensor, rows: Tensor) -> Tensor:
+        """Return some rows of the model's output with some edges reduced.
+
+        If output rows are those of the edges themselves, a deleted edge has none. Then its row is that of a run in
+        which the edge only leaves the layers, if the other rows show that this is deletion.
+        """
+        if not (run.deletes and rows_are_edges(self.subject)):
+            return self._output(run, edges, self.output.shape[0])[rows]
+        left = rows_left(self.subject, edges)
+        without = self._output(run, edges, left.numel())
+        if bool(torch.isin(rows, left).all()):
+            return without[torch.searchsorted(left, rows)]
+        run.deletes = False
+        try:
+            output = self._output(run, edges, self.output.shape[0])
+        finally:
+            run.deletes = True
+        if not same(output[left], without, self.subject.output.dtype):
+            raise UnsupportedModelError(OWN_LINKS.format(self.subject.call.name))
+        return output[rows]
+
+    def _output(self, run: ReducedRun, edges: Tensor, rows: int) -> Tensor:
+        """Return the output of a run; raise unless it has the recorded shape, with this number of rows."""
         output = run(self.subject.call, self.subject.graph, edges)
-        if not isinstance(output, Tensor) or output.shape != self.output.shape:
+        if not isinstance(output, Tensor) or output.shape != (rows, *self.output.shape[1:]):
             raise UnsupportedModelError(
                 f"Expected {self.subject.call.name} to return an output of the same shape with an edge reduced, but "
                 "got another."
@@ -221,10 +256,10 @@ class WholePass(ReductionPass):
 
     def _check(self, run: ReducedRun) -> None:
         """Raise if a second pass with nothing reduced gives another output: then the model is random."""
-        again = self._run(run, self.subject.graph.source[:0])
+        again = self._output(run, self.subject.graph.source[:0], self.output.shape[0])
         change = difference(again, self.output, self.subject.output.dtype)
         if change is not None:
-            has_state = keeps_state(lambda: self._run(run, self.subject.graph.source[:0]))
+            has_state = keeps_state(lambda: self._output(run, self.subject.graph.source[:0], self.output.shape[0]))
             reason = f"it keeps a state ({STATE})" if has_state else RANDOM
             raise UnsupportedModelError(
                 f"Expected {self.subject.call.name} to return the same output in every call, but two calls differ "

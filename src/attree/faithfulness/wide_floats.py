@@ -8,15 +8,14 @@ float32 (`x.float()`) runs inside `WideFloats`, which makes them float64.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from attree.attention.capture import Attention
 from attree.attention.provenance import tensors_in
@@ -24,6 +23,7 @@ from attree.attention.stand_ins import copied, eval_mode, stand_in
 from attree.errors import ArgumentError
 from attree.subject import ModelCall, Subject
 from attree.subject.facts import facts_of
+from attree.tensors.function_modes import SwitchedMode
 from attree.tensors.precision import difference, exact_dtype
 
 RUNS_WIDE = "runs in float64"
@@ -38,7 +38,7 @@ _CASTS = {Tensor.float: Tensor.double, Tensor.half: Tensor.double, Tensor.bfloat
 _NAMES = frozenset({"torch.FloatTensor", "torch.HalfTensor", "torch.BFloat16Tensor"})
 
 
-class WideFloats(TorchFunctionMode):
+class WideFloats(SwitchedMode):
     """Context in which all floating-point tensors that torch functions make are float64; of this thread only.
 
     A constant such as `torch.tensor(0.1)` keeps the value that it has in float32: it is a number of the model.
@@ -55,16 +55,6 @@ class WideFloats(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.has_widened = False
-        self._is_active = True
-
-    @contextmanager
-    def switched(self, is_active: bool) -> Iterator[None]:
-        """Leave tensors as they are for a while (or no longer): code that is no model's own need not be watched."""
-        before, self._is_active = self._is_active, is_active
-        try:
-            yield
-        finally:
-            self._is_active = before
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -23,6 +23,7 @@ from attree.subject.arguments import Kind, parameters
 from attree.subject.facts import facts_of
 from attree.subject.model_call import ModelCall
 from attree.subject.roots import Level, OutputLevel
+from attree.subject.selection import Selections
 from attree.tensors.precision import same
 
 DRAWS = 4
@@ -283,7 +284,7 @@ def _typed_level(call: ModelCall, types: Types, rows: int, level: Level | None) 
         raise _ask_typed(call, types, rows)
     if rows == len(types.nodes(node_type)):
         return OutputLevel("node", node_type=node_type)
-    outputs = _chosen_nodes(call, rows)
+    outputs = _chosen_nodes(call, rows, types.nodes(node_type))
     assert outputs.nodes is not None
     return OutputLevel("node", nodes=types.local(outputs.nodes), node_type=node_type)
 
@@ -350,6 +351,8 @@ def _by_reading(call: ModelCall, rows: int, pairs: list[Tensor]) -> OutputLevel:
     if reads is None or not bool(reads.any(dim=2).all()):  # no gradient, for example because of an argmax
         if rows == 1 and not pairs and not call.of_kind(Kind.IDS):
             return OutputLevel("graph", batch=_graph_of_nodes(call, rows))
+        if reads is not None and bool(reads.any()) and not pairs:  # rows of zeros, behind a ReLU
+            return _chosen_nodes(call, rows)
         raise _ask(call, rows)
     union = reads.any(dim=0)  # [rows, nodes]
     steady = bool((reads == reads[:1]).all())
@@ -375,17 +378,45 @@ def _ask(call: ModelCall, rows: int) -> ArgumentError:
     )
 
 
-def _chosen_nodes(call: ModelCall, rows: int) -> OutputLevel:
-    """Find the node of each row, if a model returns only some of its nodes."""
-    if rows > CHOSEN_ROWS:
+def _chosen_nodes(call: ModelCall, rows: int, nodes: range | None = None) -> OutputLevel:
+    """Find the node of each row, if a model returns only some of its nodes.
+
+    Args:
+        call: The call of the model.
+        rows: Number of rows.
+        nodes: The nodes of the explained type; None for all.
+    """
+    nodes = range(call.num_nodes) if nodes is None else nodes
+    chosen = _selected_nodes(call, rows, nodes)
+    if chosen is None and rows > CHOSEN_ROWS:
         raise _ask(call, rows)
-    reads = nodes_read(call, list(range(rows)))
-    if reads is None or not bool((reads.any(dim=0).sum(dim=1) == 1).all()):
+    if chosen is None:
+        reads = nodes_read(call, list(range(rows)))
+        if reads is None or not bool((reads.any(dim=0).sum(dim=1) == 1).all()):
+            raise _ask(call, rows)
+        chosen = reads.any(dim=0).long().argmax(dim=1).to(call.edge_index.device)
+    if chosen.unique().numel() != rows:
         raise _ask(call, rows)
-    nodes = reads.any(dim=0).long().argmax(dim=1).to(call.edge_index.device)
-    if nodes.unique().numel() != rows:
-        raise _ask(call, rows)
-    return OutputLevel("node", nodes=nodes)
+    return OutputLevel("node", nodes=chosen)
+
+
+def _selected_nodes(call: ModelCall, rows: int, nodes: range) -> Tensor | None:
+    """Return the node of each row if the model selects them by an index, and a few rows read these nodes."""
+    with eval_mode(call.model), torch.no_grad(), Selections(len(nodes)) as selections:
+        call.run()
+    sample = _sampled(rows)
+    reads = nodes_read(call, sample.tolist()) if selections.nodes else None
+    if reads is None:
+        return None
+    read = reads.any(dim=0)
+    for selected in reversed(selections.nodes):
+        chosen = selected + nodes.start
+        if chosen.numel() != rows:
+            continue
+        others = read.scatter(1, chosen[sample.to(chosen.device)].cpu().view(-1, 1), False)
+        if bool(read.any()) and not bool(others.any()):
+            return chosen
+    return None
 
 
 def _graph_of_nodes(call: ModelCall, rows: int) -> Tensor:

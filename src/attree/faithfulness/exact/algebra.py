@@ -20,7 +20,16 @@ from typing import ClassVar, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GATv2Conv, HGTConv, Linear, MessagePassing, SuperGATConv, TransformerConv
+from torch_geometric.nn import (
+    AGNNConv,
+    GATConv,
+    GATv2Conv,
+    HGTConv,
+    Linear,
+    MessagePassing,
+    SuperGATConv,
+    TransformerConv,
+)
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from attree.attention.graph import EdgeType
@@ -272,6 +281,28 @@ class SuperGATAlgebra(LayerAlgebra):
         return (states * self.parameter(name)).sum(dim=-1)
 
 
+class AGNNAlgebra(LayerAlgebra):
+    """AGNN: score = b cos(h_i, h_j), value = h_i; it has no projections, so its output is as wide as its input."""
+
+    edge_argument = None
+
+    def __init__(self, conv: MessagePassing, dtype: torch.dtype) -> None:
+        self.conv, self.dtype = conv, dtype
+        self.heads, self.channels = 1, 1
+
+    def project(self, h: Tensor) -> States:
+        h = (h.to_dense() if h.layout != torch.strided else h).to(self.dtype)
+        self.channels = h.shape[1]
+        norm = F.normalize(h, dim=-1)
+        return States(h.unsqueeze(1), norm, norm)
+
+    def score(self, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
+        return (source * target).sum(dim=-1, keepdim=True) * self.parameter("beta")
+
+    def score_all(self, source: Tensor, target: Tensor, edge: Tensor | None = None) -> Tensor:
+        return (target @ source.t() * self.parameter("beta")).unsqueeze(1)
+
+
 class TransformerAlgebra(LayerAlgebra):
     """Graph transformer: score = W_q h_j . (W_k h_i + W_e e_ij) / sqrt(C), value = W_v h_i + W_e e_ij, root = W_s h_j.
 
@@ -384,6 +415,7 @@ class HGTAlgebra(LayerAlgebra):
 
 
 ALGEBRAS: dict[type[MessagePassing], type[LayerAlgebra]] = {
+    AGNNConv: AGNNAlgebra,
     GATConv: GATAlgebra,
     GATv2Conv: GATv2Algebra,
     SuperGATConv: SuperGATAlgebra,

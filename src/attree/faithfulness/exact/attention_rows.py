@@ -21,7 +21,7 @@ from torch_geometric.nn import MessagePassing
 from attree.faithfulness.exact.algebra import LayerAlgebra, States
 from attree.faithfulness.exact.call_arguments import LayerEdges
 from attree.faithfulness.exact.call_plans import CallPlan, ChunkPlan, LaterPlan, OutputRows
-from attree.faithfulness.exact.changed_rows import Changes, RowGroup, RowKeys
+from attree.faithfulness.exact.changed_rows import Changes, RefilledLoops, RowGroup, RowKeys
 from attree.faithfulness.exact.layer_graph import LayerGraph, LayerShape
 from attree.faithfulness.exact.lazy_rows import weighted_sums
 from attree.faithfulness.exact.reduction_plan import ReductionPlan
@@ -47,6 +47,7 @@ class LayerTrace:
         log_norm: Log of each softmax's denominator, [num_nodes, heads]: weight = exp(score - log_norm); 0 for nodes
             without entering edges.
         aggregated: Weighted sums, [num_nodes, heads, channels].
+        loop_features: Features of self-loops when an edge is deleted, see `LayerEdges.refilled`.
     """
 
     algebra: LayerAlgebra
@@ -57,6 +58,12 @@ class LayerTrace:
     weights: Tensor
     log_norm: Tensor
     aggregated: Tensor
+    loop_features: Tensor | None = None
+
+    @cached_property
+    def refilled(self) -> Tensor | None:
+        """For each edge, the projection of the self-loop at its destination when the edge is deleted."""
+        return None if self.loop_features is None else self.algebra.project_edges(self.loop_features)
 
     @property
     def conv(self) -> MessagePassing:
@@ -66,7 +73,8 @@ class LayerTrace:
     @property
     def shape(self) -> LayerShape:
         """Properties that determine the size of the layer's work."""
-        return LayerShape(self.algebra.heads, self.algebra.channels, self.by_edge)
+        refills = self.loop_features is not None
+        return LayerShape(self.algebra.heads, self.algebra.channels, self.by_edge, refills=refills)
 
     @property
     def input_types(self) -> tuple[str, ...] | None:
@@ -119,7 +127,7 @@ def trace_layer(algebra: LayerAlgebra, states: States, edges: LayerEdges, memory
     weights = states.value.new_empty(graph.num_edges, algebra.heads)
     log_norm = states.value.new_empty(graph.num_nodes, algebra.heads)
     aggregated = states.value.new_empty(graph.num_nodes, *states.value.shape[1:])
-    trace = LayerTrace(algebra, graph, states, edge, edges.shift, weights, log_norm, aggregated)
+    trace = LayerTrace(algebra, graph, states, edge, edges.shift, weights, log_norm, aggregated, edges.refilled)
     ptr, entering = graph.entering
     width = algebra.heads * algebra.channels
     for begin, end in chunk_bounds(graph.entering.sizes * float(width * 8 * 3 + 64), min(memory, CHUNK_BYTES)):
@@ -216,8 +224,24 @@ class _Context:
             source = take_rows(self.senders.source, changes.sender)
             edge = self.layer.edges_at(changes.edge)
             score[group.slot] = self.layer.algebra.score(source, take_rows(target, changes.row), edge)
+        if group.loops is not None and self.protocol.deletes:
+            self._refill_loops(group, group.loops, target, score)
         if not self.protocol.keeps_scores:
             score[group.reduced] = self.protocol.reduce_scores(score[group.reduced])
+
+    def _refill_loops(self, group: RowGroup, loops: RefilledLoops, target: Tensor, score: Tensor) -> None:
+        """Set the scores of self-loops whose features change with the deleted edge."""
+        source = take_rows(self.layer.states.source, loops.node)
+        if self.senders is not None and group.changes.num_entries:
+            changed = torch.full_like(score[:, 0], -1, dtype=torch.int64)
+            changed[group.slot] = torch.arange(group.slot.numel(), device=score.device)
+            entry = take_rows(changed, loops.slot)
+            is_new = (entry >= 0).nonzero().view(-1)
+            sender = take_rows(group.changes.sender, take_rows(entry, is_new))
+            source.index_copy_(0, is_new, take_rows(self.senders.source, sender))
+        assert self.layer.refilled is not None
+        edge = take_rows(self.layer.refilled, loops.edge)
+        score[loops.slot] = self.layer.algebra.score(source, take_rows(target, loops.row), edge)
 
     def shift_of(self, group: RowGroup) -> Tensor | None:
         """Return the term added to the scores of a group's edges, [entries, 1]."""
@@ -333,10 +357,27 @@ class CallUpdate:
             # If the layer does not have the edge, there is no score to change.
             beta.masked_fill_(take_rows(layer.shift, edge).isneginf(), 0.0)
         norm = 1 - alpha + beta
-        out.addcmul_((self.protocol.reduce_weights(beta) - alpha).unsqueeze(-1), value).div_(norm.unsqueeze(-1))
+        out.addcmul_((self.protocol.reduce_weights(beta) - alpha).unsqueeze(-1), value)
+        if layer.refilled is not None and self.protocol.deletes:
+            self._refill_loops(out, norm, node, edge, log_norm)
+        out.div_(norm.unsqueeze(-1))
         none = edge[:0]
         self._restore(out, _unsafe(norm), records, Changes(none, none, none, none), None)
         return out
+
+    def _refill_loops(self, out: Tensor, norm: Tensor, node: Tensor, edge: Tensor, log_norm: Tensor) -> None:
+        """Add what changes at self-loops with the features of the deleted edges, to sums and denominators of rows."""
+        layer, num_proper = self.layer, self.layer.graph.graph.num_proper_edges
+        rows = (edge < num_proper).nonzero().view(-1)
+        node, loop = take_rows(node, rows), take_rows(node, rows) + num_proper
+        assert layer.refilled is not None
+        source, target = take_rows(layer.states.source, node), take_rows(layer.states.target, node)
+        score = layer.algebra.score(source, target, take_rows(layer.refilled, take_rows(edge, rows)))
+        if layer.shift is not None:
+            score = score + take_rows(layer.shift, loop)
+        change = (score - take_rows(log_norm, rows)).exp_() - take_rows(layer.weights, loop)
+        out.index_add_(0, rows, take_rows(layer.states.value, node) * change.unsqueeze(-1))
+        norm.index_add_(0, rows, change)
 
     def _reduced(self, score: Tensor, edge: Tensor) -> Tensor:
         """Return the scores of reduced edges; `score` includes the term added to scores, and so does the result."""

@@ -22,6 +22,7 @@ from attree.attention.instruments import is_edge_index
 from attree.faithfulness.exact.algebra import LayerAlgebra
 from attree.faithfulness.exact.layer_graph import LayerGraph, all_relations, one_relation
 from attree.subject.model_call import NotRowwiseError
+from attree.tensors.arrays import take_rows
 
 ABOUT_EDGES = frozenset({"edge_index", "index", "ptr", "size", "dim_size", "adj_t"})
 """Names of arguments of `message` that PyG derives from the edges and the numbers of nodes."""
@@ -248,11 +249,14 @@ class LayerEdges:
         shift: Term added to each edge's score, [num_edges, 1]: the log of how often the layer has the edge, -inf if
             never; None if it has each edge once. Any edge can be missing, but only self-loops can be repeated.
         features: Edge features, [num_edges, channels]; None if the layer has none.
+        refilled: For each edge that is no self-loop, the features of the self-loop at its destination when the edge is
+            deleted; None if self-loops keep theirs.
     """
 
     graph: LayerGraph
     shift: Tensor | None = None
     features: Tensor | None = None
+    refilled: Tensor | None = None
 
     @property
     def present(self) -> Tensor | None:
@@ -288,11 +292,12 @@ class LayerEdges:
         if ids is None:
             raise NotRowwiseError(f"{name} does not run on the edges of the model's graph")
         if torch.equal(edge_index, graph.edge_index):
-            return cls(whole, None, features)
+            return cls(whole, None, features, _refilled(features, ids, graph, algebra))
         count = torch.zeros(graph.num_edges, dtype=algebra.dtype, device=graph.device)
         count.index_add_(0, ids, torch.ones_like(ids, dtype=algebra.dtype))
         shift = None if bool((count == 1).all()) else count.log().unsqueeze(-1)
-        return cls(whole, shift, None if features is None else _on_graph(features, ids, graph, algebra))
+        on_graph = None if features is None else _on_graph(features, ids, graph, algebra)
+        return cls(whole, shift, on_graph, _refilled(on_graph, ids, graph, algebra))
 
     @classmethod
     def _of_types(cls, algebra: LayerAlgebra, call: ConvArguments, graph: Graph) -> LayerEdges:
@@ -334,6 +339,28 @@ def _columns(call: ConvArguments, algebra: LayerAlgebra) -> Tensor | None:
     if features is None:
         return None
     return (features.unsqueeze(-1) if features.dim() == 1 else features).to(algebra.dtype)
+
+
+def _refilled(features: Tensor | None, ids: Tensor, graph: Graph, algebra: LayerAlgebra) -> Tensor | None:
+    """Return the features of the self-loop at the end of each edge without this edge, if they are means or sums.
+
+    Args:
+        features: The features of the graph's edges; 0 for edges that the layer does not have.
+        ids: The edges that the layer has.
+        graph: The graph.
+        algebra: The convolution's arithmetic.
+    """
+    fill = getattr(algebra.conv, "fill_value", None)
+    if features is None or not getattr(algebra.conv, "add_self_loops", False) or fill not in ("mean", "add", "sum"):
+        return None
+    features, end = features[: graph.num_proper_edges], graph.destination[: graph.num_proper_edges]
+    left = take_rows(features.new_zeros(graph.num_nodes, features.shape[1]).index_add_(0, end, features), end)
+    left -= features
+    if fill == "mean":
+        is_present = torch.zeros_like(end).index_fill_(0, ids[ids < graph.num_proper_edges], 1)
+        count = end.new_zeros(graph.num_nodes).index_add_(0, end, is_present)
+        left /= (take_rows(count, end) - is_present).clamp(min=1).unsqueeze(1)
+    return left
 
 
 def _on_graph(features: Tensor, ids: Tensor, graph: Graph, algebra: LayerAlgebra) -> Tensor:

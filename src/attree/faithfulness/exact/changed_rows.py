@@ -192,6 +192,7 @@ class RowGroup:
         changes: Changed entries; rows are positions in the group.
         slot: The number of each changed entry.
         reduced: The numbers of the reduced entries.
+        loops: The self-loops whose features change when the reduced edges are deleted; None if there are none.
     """
 
     rows: Tensor
@@ -202,6 +203,24 @@ class RowGroup:
     changes: Changes
     slot: Tensor
     reduced: Tensor
+    loops: RefilledLoops | None = None
+
+
+@dataclass(frozen=True)
+class RefilledLoops:
+    """Self-loops at the destinations of reduced edges.
+
+    Attributes:
+        row: The row of each in its group.
+        slot: Its number among the group's entries.
+        node: Its node.
+        edge: The reduced edge.
+    """
+
+    row: Tensor
+    slot: Tensor
+    node: Tensor
+    edge: Tensor
 
 
 def row_groups(graph: LayerGraph, rows: ChangedRows, shape: LayerShape, memory: int) -> Iterator[RowGroup]:
@@ -223,7 +242,8 @@ def row_groups(graph: LayerGraph, rows: ChangedRows, shape: LayerShape, memory: 
         part = rows.slice(begin, end)
         entry_row, place = expand(graph.entering.ptr, part.node)
         ptr, edge = pointers(graph.entering.sizes[part.node]), graph.entering.items[place] if shape.by_edge else None
-        yield _group(graph, part, order[begin:end], ptr, entry_row, graph.entering_source[place], edge)
+        source = graph.entering_source[place]
+        yield _group(graph, part, order[begin:end], ptr, entry_row, source, edge, shape.refills)
     nodes, sizes = rows.node[num_listed:].unique_consecutive(return_counts=True)
     first = num_listed
     for node, size in zip(nodes.tolist(), sizes.tolist(), strict=True):
@@ -234,7 +254,7 @@ def row_groups(graph: LayerGraph, rows: ChangedRows, shape: LayerShape, memory: 
         for begin in range(first, first + size, step):
             end = min(begin + step, first + size)
             ptr = torch.arange(end - begin + 1, device=graph.device) * source.numel()
-            yield _group(graph, rows.slice(begin, end), order[begin:end], ptr, None, source, edge)
+            yield _group(graph, rows.slice(begin, end), order[begin:end], ptr, None, source, edge, shape.refills)
         first += size
 
 
@@ -246,12 +266,19 @@ def _group(
     entry_row: Tensor | None,
     source: Tensor,
     edge: Tensor | None,
+    refills: bool,
 ) -> RowGroup:
     """Return a group of rows, with the numbers of their changed and reduced entries."""
     slot = ptr[rows.changes.row] + graph.entering_rank[rows.changes.edge]
     enters = graph.enters(rows.reduced, rows.node).nonzero().view(-1)
     reduced = ptr[enters] + graph.entering_rank[rows.reduced[enters]]
-    return RowGroup(positions, ptr, entry_row, source, edge, rows.changes, slot, reduced)
+    loops = None
+    if refills:
+        num_proper = graph.graph.num_proper_edges
+        row = enters[rows.reduced[enters] < num_proper]
+        node = rows.node[row]
+        loops = RefilledLoops(row, ptr[row] + graph.entering_rank[node + num_proper], node, rows.reduced[row])
+    return RowGroup(positions, ptr, entry_row, source, edge, rows.changes, slot, reduced, loops)
 
 
 class TargetPaths:

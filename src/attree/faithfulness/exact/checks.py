@@ -20,6 +20,8 @@ from torch_geometric.nn import MessagePassing
 
 from attree.attention.diagnostics import loud_noise
 from attree.attention.graph import Graph
+from attree.attention.stand_ins import eval_mode
+from attree.errors import ArgumentError
 from attree.faithfulness.exact.attention_rows import LayerTrace
 from attree.faithfulness.exact.call_arguments import ConvArguments, MessageArguments
 from attree.faithfulness.exact.lazy_rows import Lazy, LazyRows, rows_of
@@ -92,7 +94,7 @@ class RowCheck:
     def run(self) -> Stages:
         """Compare the convolutions' inputs and the outputs; return the stages, found in this run if not known."""
         recording, sample, mode = self.recording, self.sample, self._mode
-        call = recording.call_on(sample.part(recording.graph), lazy=False)
+        call = recording.call_on(sample.part(recording.graph), lazy=False, links=sample.link)
         call = self._with_noise(call)
         if mode is not None:
             self._mark(mode, call)
@@ -108,6 +110,8 @@ class RowCheck:
         if self.stages is not None:
             return self.stages
         assert mode is not None
+        if mode.reads_ends and recording.passes_edges:
+            raise NotRowwiseError("its edge features depend on its nodes")  # unless it gets no edges on rows
         if EDGES in mode.marks(output):
             raise NotRowwiseError("its output depends on edges outside its attention layers")
         return mode.result(output, sample.reads)
@@ -132,6 +136,11 @@ class RowCheck:
         return out
 
     def _answer(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return a convolution's recorded output for the rows; what is made on the way is not the model's."""
+        with nullcontext() if self._mode is None else self._mode.outside_model():
+            return self._compared(conv, args, kwargs)
+
+    def _compared(self, conv: MessagePassing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return a convolution's recorded output for the rows; raise if its input differs from the recorded one."""
         self._calls += 1
         layers = self.recording.layers
@@ -201,7 +210,7 @@ class RowCheck:
             if isinstance(arguments, MessageArguments)
             else arguments.features
         )
-        if mode.marks(others) - {EDGES}:
+        if mode.marks(others) - {EDGES, READOUT if self.recording.predicts_edges else EDGES}:
             raise NotRowwiseError("its edge features depend on its nodes")
         mode.inputs.append(tuple(input_calls))
         return mode.inputs[-1]
@@ -211,6 +220,10 @@ class RowCheck:
         of_graphs = READOUT if self.sample.graph_of is not None else INPUT
         stage = {Kind.NODE: INPUT, Kind.EDGE: EDGES, Kind.EDGES: EDGES, Kind.BATCH: of_graphs, Kind.PTR: of_graphs}
         stage[Kind.IDS] = READOUT
+        if self.recording.predicts_edges:
+            stage[Kind.EDGES] = stage[Kind.EDGE] = READOUT
+        if self.recording.model.tables is not None:
+            mode.mark([self.sample.node, *self.recording.model.tables.positions], INPUT)
         for kind, value in zip(call.kinds, call.values, strict=True):
             if kind in stage:
                 mode.mark(value, stage[kind])
@@ -222,6 +235,9 @@ def _counts(sample: Sample, graph: Graph) -> list[int]:
         return [sample.node.numel()]
     return [sample.rows_of(graph.types.nodes(kind)).numel() for kind in graph.types.node_types]
 
+
+HOLDS_TABLES = "holds tables of nodes"
+"""The fact that a model runs on rows if what it holds or makes with one row per node is cut to them."""
 
 ENTERING = 2048
 """Approximate number of edges on which a convolution is compared with its algebra."""
@@ -242,14 +258,12 @@ class Checker:
     def __init__(self, recorder: Recorder, graph: Graph, outputs: OutputLevel) -> None:
         if graph.num_nodes == 0:
             raise NotRowwiseError("its graph has no nodes")
-        if outputs.nodes is not None:
-            raise NotRowwiseError("it returns outputs of chosen nodes only")
         if graph.types is not None:
             _check_types(recorder.call, outputs)
         ids = len(recorder.call.of_kind(Kind.IDS))
-        if outputs.ends is not None and (ids == 0 or outputs.ends.numel() == 0):
+        if outputs.ends is not None and (outputs.ends.numel() == 0 or (ids == 0 and graph.types is not None)):
             raise NotRowwiseError("it returns one output per edge that it runs on")
-        if ids > int(outputs.ends is not None):
+        if ids > int(outputs.ends is not None or outputs.nodes is not None):
             raise NotRowwiseError("one of its arguments holds ids of nodes")
         self._recorder = recorder
         self._graph = graph
@@ -260,14 +274,34 @@ class Checker:
     def recording(self) -> tuple[Recording, Stages]:
         """Record a pass with the current weights; return it with the stages (which call feeds which).
 
+        If the model fails a check, it is tried once more with its tables of nodes cut to the rows.
+
         Raises:
             NotRowwiseError: If the model fails a check; the message says why.
         """
-        recorder, model = self._recorder, self._recorder.weights()
+        facts = facts_of(self._recorder.call)
+        if facts.get(HOLDS_TABLES):
+            return self._checked(has_tables=True)
+        try:
+            return self._checked(has_tables=False)
+        except ArgumentError:
+            raise
+        except Exception:
+            if RUNS_ON_ROWS in facts:
+                raise
+        result = self._checked(has_tables=True)
+        facts[HOLDS_TABLES] = True
+        return result
+
+    def _checked(self, has_tables: bool) -> tuple[Recording, Stages]:
+        """Record a pass and check it, with tables of nodes cut to rows or not."""
+        recorder, model = self._recorder, self._recorder.weights(has_tables)
         facts = facts_of(recorder.call)
-        key = "stages", self._outputs.level, self._outputs.node_type, self._separated
+        key = "stages", self._outputs.level, self._outputs.node_type, self._separated, self._outputs.nodes is None
         stages: Stages | None = facts.get(key)
         recording, traces = self._record(model, stages is None)
+        if stages is None and self._outputs.nodes is not None:
+            self._check_selection(recording, self._outputs.nodes)
         with torch.no_grad():
             stages = self._compare(recording, traces, stages)
         facts[key], facts[RUNS_ON_ROWS] = stages, True
@@ -275,6 +309,16 @@ class Checker:
             if isinstance(layer, MessageTrace) and not rooted:
                 layer.forward_arguments = None
         return recording, stages
+
+    @torch.no_grad()
+    def _check_selection(self, recording: Recording, nodes: Tensor) -> None:
+        """Raise unless the model returns some rows of what it returns without selecting nodes."""
+        call, count = self._recorder.call.private(), len(self._graph.nodes(self._outputs.node_type))
+        with eval_mode(call.model):
+            expected = call.run()
+        output = recording.output
+        if output.shape[0] != count or not same(output[nodes], expected.to(output), expected.dtype):
+            raise NotRowwiseError("it returns outputs of chosen nodes only, which it does not select by an index")
 
     def _record(self, model: RowModel, check: bool) -> tuple[Recording, Traces]:
         """Record a pass with the inputs and outputs of every call, at all rows if `check`, else at a sample of rows."""

@@ -159,6 +159,7 @@ class LayerShape:
         spreads: Whether deleting an edge also changes all messages that its destination sends (GCN's degrees).
         has_copies: Whether rows may start from those of a base: messages are multiples of their sources, and deleting
             any edge that enters a node changes the others by the same factor.
+        refills: Whether deleting an edge changes the features of the self-loop at its destination.
     """
 
     heads: int
@@ -167,6 +168,7 @@ class LayerShape:
     is_message: bool = False
     spreads: bool = False
     has_copies: bool = False
+    refills: bool = False
 
     @property
     def width(self) -> int:

@@ -8,9 +8,9 @@ features are multiplied as sparse matrices.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -204,6 +204,11 @@ class LazyRows(Lazy):
             return self.whole.to(self.dtype, copy=True)
         return self.whole.index_select(0, self.positions).to(self.dtype)
 
+    def all_rows(self) -> Tensor:
+        """Return all rows in their type, as an ordinary tensor."""
+        whole = self.whole.to_dense() if self.whole.layout != torch.strided else self.whole
+        return whole.to(self.dtype)
+
     def _mapped(self, make: Callable[[Tensor], Tensor], key: Any) -> LazyRows:
         """Return the same rows after a row-wise map, which is applied to all rows once."""
         name = (self._name, key)
@@ -244,6 +249,10 @@ def _read(values: Any) -> Any:
 def _keep_lazy(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> LazyRows | None:
     """Return the result of a row-wise map as lazy rows; None if the function is not known to be row-wise."""
     x = args[0] if args else None
+    if func in SUMS | PRODUCTS and len(args) == 2 and not kwargs and _are_same_rows(args):
+        return _combined(func, args)
+    if func in JOINS and _are_same_rows(x) and _is_by_row(args[1:], kwargs):
+        return _combined(lambda *rows: torch.cat(rows, dim=-1), x)
     if func in PRODUCTS and len(args) == 2 and not kwargs:
         return _scaled(*args)
     if not isinstance(x, LazyRows) or x.dim() != 2:
@@ -265,6 +274,47 @@ def _keep_lazy(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
 
 PRODUCTS = frozenset({torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__})
 """Functions that multiply two values."""
+
+
+SUMS = frozenset({torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, torch.sub, Tensor.sub, Tensor.__sub__})
+"""Functions that add or subtract two values."""
+
+JOINS = frozenset({torch.cat, torch.concat, torch.concatenate})
+"""Functions that join tensors."""
+
+
+def _are_same_rows(values: Any) -> TypeGuard[Sequence[LazyRows]]:
+    """Whether values are matrices of lazy rows of the same nodes and type, of which some belong to a table."""
+    if not isinstance(values, list | tuple) or not all(isinstance(rows, LazyRows) for rows in values):
+        return False
+    if all(type(rows) is LazyRows for rows in values):
+        return False
+    first = values[0]
+    return all(
+        rows.dim() == 2
+        and rows.positions is first.positions
+        and rows.dtype == first.dtype
+        and rows.is_floating_point()
+        and rows.whole.shape[0] == first.whole.shape[0]
+        for rows in values
+    )
+
+
+def _is_by_row(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether tensors are joined row by row."""
+    dims = [*args, *kwargs.values()]
+    return not set(kwargs) - {"dim", "axis"} and len(dims) == 1 and dims[0] in (1, -1)
+
+
+def _combined(make: Callable[..., Tensor], values: Sequence[LazyRows]) -> LazyRows | None:
+    """Return a row-wise function of rows of the same nodes, which is applied to all rows once."""
+    first = values[0]
+    widths = {rows.shape[1] for rows in values}
+    name = (getattr(make, "__name__", ""), *(rows.name for rows in values))
+    if make not in SUMS | PRODUCTS or len(widths) == 1:
+        whole = first.store.get(name, lambda: make(*(rows.all_rows() for rows in values)))
+        return LazyRows(whole, first.positions, first.dtype, first.store, name)
+    return None
 
 
 def _scaled(left: Any, right: Any) -> LazyRows | None:

@@ -7,8 +7,8 @@ SGFormer's attention stands beside its GCN and reads only the features. Exact up
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from attree.attention.capture import Attention
 from attree.attention.global_attention import GlobalCall, GlobalModuleCall, GlobalWatcher, watch_global
 from attree.attention.global_weights import KernelWeights
 from attree.attention.graph import Graph
+from attree.attention.instruments import is_edge_index
 from attree.attention.provenance import tensors_in
 from attree.attention.softmax_hook import SoftmaxPatch, message_passing
 from attree.attention.stand_ins import copied, eval_mode, run_eagerly, stand_in
@@ -38,12 +39,16 @@ from attree.faithfulness.exact.layer_graph import LayerGraph
 from attree.faithfulness.exact.lazy_rows import LazyRows, Store, compact_features
 from attree.faithfulness.exact.lazy_sums import LazySums
 from attree.faithfulness.exact.message_trace import MessageTrace, trace_messages
+from attree.faithfulness.exact.node_tables import NodeNumbers, NodeTables
 from attree.faithfulness.wide_floats import WideFloats
 from attree.subject import ModelCall, Part, Subject
 from attree.subject.arguments import Kind
 from attree.subject.head import check_output
 from attree.subject.model_call import NotRowwiseError
 from attree.subject.part import take_index
+from attree.subject.roots import OutputLevel
+from attree.subject.selection import WithoutSelection
+from attree.tensors.function_modes import SwitchedMode
 from attree.tensors.precision import exact_dtype
 
 
@@ -134,6 +139,8 @@ class RowModel:
         model: The model.
         dtype: The exact dtype.
         edge_free: Names of its modules over all nodes whose outputs do not depend on edges.
+        graph: The graph, for a model that holds tables or makes tensors with one row per node; None for others.
+        selection: The context that undoes the selection of the nodes whose outputs it returns; None if it has none.
 
     Raises:
         NotRowwiseError: If one of its attention convolutions has no known algebra.
@@ -141,11 +148,28 @@ class RowModel:
     Attributes:
         convs: All message-passing layers of the model.
         forward_arguments: The arguments of the last call of each layer without attention.
-        context: The context to run the model in; None for none.
+        context: The context that makes narrow floats wide; None for none.
+        tables: The tables of nodes that it holds; None unless the graph is given.
+        numbers: What it makes for each node; None unless the graph is given.
+        selection: The context that undoes the selection of nodes; None for none.
+        links: The arguments about edges on rows, if the model has one output per edge: layers get none of them.
     """
 
-    def __init__(self, model: nn.Module, dtype: torch.dtype, edge_free: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        dtype: torch.dtype,
+        edge_free: Collection[str] = (),
+        graph: Graph | None = None,
+        selection: WithoutSelection | None = None,
+    ) -> None:
         self.model = stand_in(model, partial(copied, dtype=dtype))
+        tensors = (*self.model.parameters(), *self.model.buffers())
+        self.tensors = [tensor for tensor in tensors if tensor.is_floating_point()]
+        self.tables = None if graph is None else NodeTables(self.model, graph)
+        self.numbers = None if graph is None else NodeNumbers(graph)
+        self.selection = selection
+        self.links: list[Tensor] = []
         self.everywhere = RecordedOutputs()
         for name in edge_free:
             hook = partial(self._everywhere, name)
@@ -162,31 +186,55 @@ class RowModel:
                 vars(conv)["propagate"] = partial(self._answer, conv)
                 vars(conv)["forward"] = partial(self._forward, conv)
         # The own code of a layer without attention may make float32 tensors.
-        has_messages = any("propagate" in vars(conv) for conv in self.convs)
-        self.context = WideFloats() if has_messages and dtype == torch.float64 else None
+        makes_floats = graph is not None or any("propagate" in vars(conv) for conv in self.convs)
+        self.context = WideFloats() if makes_floats and dtype == torch.float64 else None
         self.forward_arguments: dict[MessagePassing, tuple[tuple[Any, ...], dict[str, Any]]] = {}
         self._handler: Handler | None = None
         self._around: Around | None = None
 
-    @property
-    def tensors(self) -> list[Tensor]:
-        """The copies of parameters and buffers that the forward uses."""
-        return [tensor for tensor in (*self.model.parameters(), *self.model.buffers()) if tensor.is_floating_point()]
+    def cut(self, rows: Tensor | None, store: Store) -> None:
+        """Prepare the next pass, on some nodes; None for a pass over all nodes."""
+        self.links = []
+        self.everywhere.rows = None if rows is None else rows.clone()  # not the numbers that the call itself reads
+        if self.tables is not None:
+            self.tables.cut(rows, store)
+        if self.numbers is not None:
+            self.numbers.start(rows)
+        if self.selection is not None:
+            self.selection.start(rows is None)
 
     @torch.no_grad()
     def __call__(self, call: ModelCall, handler: Handler, around: Around | None = None) -> Any:
         """Run a call of the model with `handler` in place of each convolution or `propagate`."""
         self._handler, self._around, self.forward_arguments = handler, around, {}
-        with run_eagerly(), self.context or nullcontext():
+        with ExitStack() as contexts:
+            contexts.enter_context(run_eagerly())
+            for mode in self._modes(is_layer=True):
+                contexts.enter_context(mode)
             return call.on_model(self.model).run()
+
+    def _modes(self, is_layer: bool) -> list[SwitchedMode]:
+        """Return the contexts of the model's own code, with or without the one for code of layers."""
+        modes = (self.context if is_layer else None, self.numbers, self.selection)
+        return [mode for mode in modes if mode is not None]
 
     def _everywhere(self, name: str, module: nn.Module, args: Any, output: Any) -> Any:
         return self.everywhere.hook(name, output)
 
     def _forward(self, conv: MessagePassing, *args: Any, **kwargs: Any) -> Any:
         self.forward_arguments[conv] = args, kwargs
+        if self.links:
+            args, kwargs = torch.utils._pytree.tree_map_only(Tensor, self._without_links, (args, kwargs))
         forward = partial(type(conv).forward, conv)
-        return forward(*args, **kwargs) if self._around is None else self._around(conv, forward, args, kwargs)
+        # What a layer makes or selects for its edges is no table and no selection of nodes.
+        with _switched(self._modes(is_layer=False), False):
+            return forward(*args, **kwargs) if self._around is None else self._around(conv, forward, args, kwargs)
+
+    def _without_links(self, value: Tensor) -> Tensor:
+        """Return an argument of a layer, without its columns or rows if it belongs to links."""
+        if not any(value is links for links in self.links):
+            return value
+        return value[:, :0] if is_edge_index(value) else value[:0]
 
     def _answer(self, conv: MessagePassing, *args: Any, **kwargs: Any) -> Any:
         assert self._handler is not None
@@ -195,7 +243,24 @@ class RowModel:
 
     def in_model(self, is_active: bool = True) -> AbstractContextManager[None]:
         """Return the context for code of the model that the handler calls, or for the handler's code."""
-        return nullcontext() if self.context is None else self.context.switched(is_active)
+        if is_active:  # messages make no tables and select no nodes
+            return _switched([] if self.context is None else [self.context], True)
+        return _switched(self._modes(is_layer=True), False)
+
+
+def _switched(modes: Sequence[SwitchedMode], is_active: bool) -> AbstractContextManager[None]:
+    """Return the context in which some contexts are switched on or off."""
+    if len(modes) < 2:
+        return modes[0].switched(is_active) if modes else nullcontext()
+    return _all_switched(modes, is_active)
+
+
+@contextmanager
+def _all_switched(modes: Sequence[SwitchedMode], is_active: bool) -> Iterator[None]:
+    with ExitStack() as contexts:
+        for mode in modes:
+            contexts.enter_context(mode.switched(is_active))
+        yield
 
 
 Arguments = ConvArguments | MessageArguments
@@ -236,8 +301,9 @@ class Recording:
         graph: The graph with self-loops.
         layers: The trace of each call, in order.
         call: The recorded call of the model.
-        output: The output, in the most exact dtype of the device.
+        output: The output, in the most exact dtype of the device; of all nodes, if the model selects some of them.
         attention: The attention weights; None if some layers have no attention.
+        predicts_edges: Whether the model returns one row for each edge that it runs on.
     """
 
     model: RowModel
@@ -246,15 +312,23 @@ class Recording:
     call: ModelCall
     output: Tensor
     attention: Attention | None
+    predicts_edges: bool
     _features: PreparedFeatures
     _store: Store
 
-    def call_on(self, part: Part, lazy: bool = True) -> ModelCall:
+    @property
+    def passes_edges(self) -> bool:
+        """Whether the model gets all edges on rows: only layers with attention read them, and these are replaced."""
+        has_messages = any(isinstance(layer, MessageTrace) for layer in self.layers)
+        return self.graph.types is None and not has_messages and self.model.tables is None
+
+    def call_on(self, part: Part, lazy: bool = True, links: Tensor | None = None) -> ModelCall:
         """Return the recorded call of the model, on the rows of a part of the graph instead of all nodes.
 
         Args:
             part: The part. On a heterogeneous graph, its queried links are numbered within their node types.
             lazy: Look up features when they are read, not at once.
+            links: The queried links, as numbers of output rows.
         """
         dtype = self.output.dtype
 
@@ -265,12 +339,16 @@ class Recording:
             rows = rows if index is None else rows.at(index)
             return rows if lazy else rows.read()
 
-        self.model.everywhere.rows = part.node.clone()  # not the numbers that the call itself reads
-        has_messages = any(isinstance(layer, MessageTrace) for layer in self.layers)
-        if self.graph.types is None and not has_messages:
+        self.model.cut(part.node, self._store)
+        if self.predicts_edges and part.queries is not None:
+            # Layers on rows do not read edges: these are only read by what follows them.
+            call = self.call.on(replace(part, edge_index=part.queries, edge=links), take)
+            self.model.links = [*call.of_kind(Kind.EDGES), *call.of_kind(Kind.EDGE)]
+            return call
+        if self.passes_edges:
             return self.call.on(part, take)
         # Layers on rows do not read edges, and node numbers differ within types, so pass no edges.
-        none = part.node[:0]
+        none = part.node.new_empty(0)
         if self.graph.types is None:
             return self.call.on(replace(part, edge_index=none.expand(2, 0), edge=none), take)
         call = self.call.on(Part(part.node, none.expand(2, 0), none), take)
@@ -285,23 +363,34 @@ class Recorder:
         graph: The graph with self-loops.
         memory: Bytes of working memory, in addition to the stored results.
         edge_free: Names of modules over all nodes whose outputs do not depend on edges.
+        outputs: What the rows of the output belong to.
     """
 
-    def __init__(self, call: ModelCall, graph: Graph, memory: int, edge_free: Collection[str] = ()) -> None:
+    def __init__(
+        self, call: ModelCall, graph: Graph, memory: int, edge_free: Collection[str], outputs: OutputLevel
+    ) -> None:
         self.call = call
+        self._outputs = outputs
         self._edge_free = edge_free
         self._features = PreparedFeatures(call)
         self._graph = graph
         self._memory = memory
         self._dtype = exact_dtype(graph.device)
 
-    def weights(self) -> RowModel:
+    def weights(self, has_tables: bool = False) -> RowModel:
         """Return a copy of the model's current weights.
+
+        Args:
+            has_tables: Whether the model holds tables or makes tensors with one row per node.
 
         Raises:
             NotRowwiseError: If one of its convolutions has no known algebra.
         """
-        return RowModel(self.call.user_model, self._dtype, self._edge_free)
+        nodes, selection = self._outputs.nodes, None
+        if nodes is not None:
+            selection = WithoutSelection(nodes, len(self._graph.nodes(self._outputs.node_type)))
+        graph = self._graph if has_tables else None
+        return RowModel(self.call.user_model, self._dtype, self._edge_free, graph, selection)
 
     def record(self, model: RowModel, watcher: Watcher | None = None) -> Recording:
         """Run the model and record the pass.
@@ -372,10 +461,12 @@ class Recorder:
             lazy = self._features.lazy(value, self._dtype, store)
             return value if lazy is None else lazy
 
-        model.everywhere.rows = None
+        model.cut(None, store)
         output = model(self.call.changed(whole), answer, around)
         if model.context is not None and not model.context.has_widened:
             model.context = None  # the context takes time, and the model does not need it
+        if model.numbers is not None and not model.numbers.is_needed:
+            model.numbers = None
         if not layers:
             raise NotRowwiseError("it calls no message-passing layer")
         output = output.read() if isinstance(output, LazyRows) else output
@@ -383,7 +474,10 @@ class Recorder:
         # In float32, the logarithms in dNE would add noise that rank statistics rank.
         output = output.to(self._dtype)
         attention = self._attention(layers, edges, output)
-        return Recording(model, self._graph, layers, self.call, output, attention, self._features, store)
+        predicts_edges = self._outputs.ends is not None and not self.call.of_kind(Kind.IDS)
+        return Recording(
+            model, self._graph, layers, self.call, output, attention, predicts_edges, self._features, store
+        )
 
     def _attention(self, layers: list[Layer], edges: list[LayerEdges], output: Tensor) -> Attention | None:
         """Return the attention of all calls; None if some layers have none."""

@@ -8,9 +8,10 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
+from attree.attention.softmax_hook import message_passing
 from attree.attribution.pairs import Pairs
 from attree.faithfulness.exact.attention_rows import CallUpdate
 from attree.faithfulness.exact.call_arguments import MessageArguments
@@ -32,12 +33,21 @@ from attree.faithfulness.exact.sample_rows import tried_pairs
 from attree.faithfulness.exact.stages import INPUT, Stages
 from attree.faithfulness.protocol import PROTOCOLS, ReductionProtocol, reduced_run
 from attree.faithfulness.reduction import Progress, ReductionEngine, ReductionPass, ReductionWriter
+from attree.faithfulness.whole import fills_loops, rows_are_edges, rows_left
 from attree.faithfulness.wide_floats import ExactRun, WideSubject
 from attree.subject import Part, Subject
 from attree.subject.model_call import NotRowwiseError
 from attree.tensors.arrays import take_rows
 from attree.tensors.memory import REDUCTION_MEMORY
 from attree.tensors.precision import same
+
+
+def finds_out_deletion(model: nn.Module) -> bool:
+    """Whether passes of a model find out themselves whether they delete edges as the data would.
+
+    It is so if layers read edges elsewhere than in a softmax, and exact updates know how.
+    """
+    return has_layers_without_attention(model) or any(map(fills_loops, message_passing(model)))
 
 
 class ExactReducer(ReductionEngine):
@@ -59,7 +69,7 @@ class ExactReducer(ReductionEngine):
         super().__init__(subject, memory)
         if not subject.layers.runs_on_data:
             raise NotRowwiseError("not all of its layers run on the nodes and edges of the data")
-        recorder = Recorder(subject.call, subject.graph, memory, edge_free_modules(subject))
+        recorder = Recorder(subject.call, subject.graph, memory, edge_free_modules(subject), subject.outputs)
         self._checker = Checker(recorder, subject.graph, subject.outputs)
         self._plans: dict[bool, ReductionPlan] = {}
         self._wide = WideSubject(subject)
@@ -102,8 +112,10 @@ class ExactPass(ReductionPass):
     ) -> None:
         # The recording lists all calls, from which a subject picks its layers, if there are any to pick.
         attention = None if reducer.subject.layers.untraced else recording.attention
-        super().__init__(reducer.subject, attention or (lambda: run().attention), recording.output)
-        self._run = run if has_layers_without_attention(reducer.subject.model) else None
+        nodes = reducer.subject.outputs.nodes
+        output = recording.output if nodes is None else recording.output[nodes]
+        super().__init__(reducer.subject, attention or (lambda: run().attention), output)
+        self._run = run if finds_out_deletion(reducer.subject.model) else None
         self._reducer = reducer
         self.recording = recording
         self._stages = stages
@@ -123,7 +135,7 @@ class ExactPass(ReductionPass):
     def deletes_data(self, again: bool = False) -> bool:
         """Whether outputs with an edge deleted are those of the model on the data without it, for a few edges.
 
-        This is known for networks with attention layers only, see `reading_edges`.
+        For other networks with attention layers only, `reads_other_edges` finds it out.
         """
         if self._run is None:
             return True
@@ -134,12 +146,15 @@ class ExactPass(ReductionPass):
         rows, call = self.subject.rows(pairs.targets)[pairs.owner], run.subject.call
         outputs = _Outputs(self.output[rows])
         self._measure(pairs, removal, outputs, None, keep=False)
+        expected = outputs.values.clone()  # a deleted edge has no row, if output rows are those of edges
         with run.context(), reduced_run(call.model, removal) as reduced:
-            expected = [
-                reduced(call, self.subject.graph, edge.view(1))[row]
-                for edge, row in zip(pairs.edges, rows.tolist(), strict=True)
-            ]
-        return same(outputs.values, torch.stack(expected).to(outputs.values.dtype), run.dtype)
+            for number, (edge, row) in enumerate(zip(pairs.edges, rows.tolist(), strict=True)):
+                output = reduced(call, self.subject.graph, edge.view(1))
+                if not rows_are_edges(self.subject):
+                    expected[number] = output[row]
+                elif (place := (rows_left(self.subject, edge.view(1)) == row).nonzero()).numel():
+                    expected[number] = output[int(place)]
+        return same(outputs.values, expected, run.dtype)
 
     def measure(self, pairs: Pairs, protocol: ReductionProtocol, writer: ReductionWriter, progress: Progress) -> None:
         """Reduce every pair's edge, one at a time; pairs whose edge carries no flow keep an effect of 0."""
@@ -206,7 +221,10 @@ class _RowRun:
             graph_of = None if batch is None else batch[graph.destination[chunk.variants.edge]]
             part = replace(part, graph=chunk.rows[stages.readout].variant, graph_of=graph_of)
             part = replace(part, num_graphs=chunk.variants.edge.numel())
-        return self.recording.model(self.recording.call_on(part), self.answer, self.around)
+        pairs, links = self.plan.pairs, None
+        if self.recording.predicts_edges:
+            links = take_rows(pairs.targets, take_rows(pairs.owner, chunk.pairs))
+        return self.recording.model(self.recording.call_on(part, links=links), self.answer, self.around)
 
     def around(self, conv: MessagePassing, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a layer without attention on the rows that it returns.

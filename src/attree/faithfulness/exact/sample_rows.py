@@ -238,9 +238,9 @@ def tried_pairs(subject: Subject, targets: int = TARGETS) -> Pairs:
         subject: The subject.
         targets: Number of targets; around a single one, edges that leave are not tried.
     """
-    total = subject.num_targets
-    ids = torch.arange(CANDIDATES, device=subject.device) * (total - 1) // (CANDIDATES - 1)
-    ids = ids.unique()
+    targets_of_model = subject.targets("all")
+    places = torch.arange(CANDIDATES, device=subject.device) * (targets_of_model.numel() - 1) // (CANDIDATES - 1)
+    ids = targets_of_model[places.unique()].sort().values
     pairs = subject_pairs(subject, ids)
     roots = subject.roots(ids)
     graph, is_tried = subject.graph, torch.zeros(len(pairs), dtype=torch.bool, device=subject.device)

@@ -7,15 +7,17 @@ must have the same rows; they form a *family*.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
-from attree.attention.provenance import Marks, Provenance, tensors_in
+from attree.attention.provenance import Marks, Provenance, storage_of, tensors_in
 
 INPUT = 0
 """Stage of features and other arguments with one row per node; call c, counted from 1, returns stage c."""
@@ -86,6 +88,18 @@ class Stages:
         return len(set(self.family)) < len(self.family)
 
 
+GATHERS = frozenset({"index", "index_select", "embedding"})
+"""Operations that read rows of a tensor at given positions."""
+
+MAKERS = frozenset({"zeros", "ones", "full", "empty", "arange", "rand", "randn"})
+"""Operations that make a tensor of a size; others of this kind begin with `new_`."""
+
+
+def _is_maker(func: Any) -> bool:
+    name = func.overloadpacket.__name__
+    return name in MAKERS or name.startswith("new_")
+
+
 class StageError(Exception):
     """An operation combines stages that must stay separate. Not a TypeError: torch takes it for a missing operator."""
 
@@ -105,6 +119,9 @@ class StageMode(Provenance):
         self.meetings: set[Marks] = set()
         self.reshaped: set[int] = set()
         self._rooted: dict[int, bool] = {}
+        self._made: set[StorageWeakRef] = set()
+        self.reads_ends = False
+        self._is_model = True
         self._outside: dict[int, Marks] = {}
         self._open: int | None = None
 
@@ -144,16 +161,54 @@ class StageMode(Provenance):
         """Pass stages on to the outputs of an operation, and record which stages an operation combines."""
         stages = self.marks((args, kwargs))
         if EDGES in stages and len(stages) > 1:
-            raise StageError("its forward mixes nodes and edges outside its attention layers")
+            return self._gathered(func, types, args, kwargs or {})
         if any(stage < EDGES and stage != INSIDE - (self._open or 0) for stage in stages):
             raise StageError("its forward reads what was inside a layer after the layer has run")
         if len(stages) > 1:
             self.meetings.add(stages)
         out = super().__torch_dispatch__(func, types, args, kwargs)
+        self._follow_made(func, args, kwargs, out, stages)
         if stages and EDGES not in stages:
             if READOUT not in stages and any(_length(tensor) not in self.rows for tensor in tensors_in(out)):
                 self.reshaped |= {stage for stage in stages if stage > 0}
             self.width = max(self.width, *(self._width(tensor) for tensor in tensors_in(out)), 1)
+        return out
+
+    @contextmanager
+    def outside_model(self) -> Iterator[None]:
+        """Context of code that is not the model's: what it makes belongs to no stage."""
+        self._is_model = False
+        try:
+            yield
+        finally:
+            self._is_model = True
+
+    def _follow_made(self, func: Any, args: Any, kwargs: Any, out: Any, stages: Marks) -> None:
+        """Follow tensors that are made with one row per row, such as zeros: they have the rows of the model's input."""
+        if not self._is_model:
+            return
+        read = [storage_of(tensor) for tensor in tensors_in((args, kwargs))]
+        if _is_maker(func) or (not stages and not self._made.isdisjoint(read)):
+            self._made |= {storage_of(tensor) for tensor in tensors_in(out) if _length(tensor) in self.rows}
+        elif not self._made.isdisjoint(read) and stages.isdisjoint((EDGES, READOUT)):
+            self.meetings.add(stages | {INPUT})
+
+    def _gathered(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what edges read of nodes: one row per edge, if it is the model's input at their ends.
+
+        Such features of edges do not depend on the reduced edge. Rows have no edges of the graph, so the result is
+        empty or of no meaning; what is recorded was computed on all edges.
+        """
+        if func.overloadpacket.__name__ not in GATHERS or EDGES in self.marks(args[0]):
+            raise StageError("its forward mixes nodes and edges outside its attention layers")
+        read = self.outside(self.marks(args[0]))
+        if READOUT in read or self.marks((args[1:], kwargs)) != {EDGES}:
+            raise StageError("its forward mixes nodes and edges outside its attention layers")
+        if any(stage > 0 for stage in read):
+            raise StageError("its edge features depend on the outputs of layers at their ends, which an edge changes")
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        self.mark(out, EDGES)
+        self.reads_ends = True
         return out
 
     def _width(self, tensor: Tensor) -> int:
