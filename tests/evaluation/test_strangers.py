@@ -143,10 +143,16 @@ def many_links() -> Data:
     return data
 
 
+def test_as_many_links_as_nodes_by_two_arguments_are_links() -> None:
+    data = many_links()
+    subject = Subject.of_data(strangers.SourcesAndDestinations().double(), data)
+    assert subject.outputs.ends is not None
+    assert torch.equal(subject.outputs.ends, torch.stack([data.src, data.dst]))
+
+
 @pytest.mark.parametrize(
     ("model", "data", "sentence"),
     [
-        (strangers.SourcesAndDestinations(), many_links(), r"pair of nodes that an argument holds as \[2, P\]"),
         (strangers.PairsInRows(), many_links(), r"pair of nodes that an argument holds as \[2, P\]"),
         (
             strangers.AnyKeywords(),
