@@ -83,8 +83,8 @@ def main() -> None:
     order = train[torch.randperm(train.numel(), generator=torch.Generator().manual_seed(0))]
     batches = order.split(BATCH)[: arguments.batches]
     has_pyg = typing.WITH_PYG_LIB or typing.WITH_TORCH_SPARSE
-    # Without the packages, PyG's own sampler cannot be made; with them, attree's loader would take it.
-    typing.WITH_PYG_LIB = typing.WITH_TORCH_SPARSE = False
+    # With pyg-lib, attree's loader would take PyG's sampler, too.
+    has_pyg_lib, typing.WITH_PYG_LIB = typing.WITH_PYG_LIB, False
 
     seconds, sampler = timed(lambda: TorchNeighborSampler(graph.edge_index, graph.num_nodes, NEIGHBORS))
     print(f"sort {graph.num_edges:,} edges once: {seconds:.2f} s")
@@ -94,12 +94,12 @@ def main() -> None:
     new_loader = partial(neighbor_loader, graph, train, NEIGHBORS, BATCH)
     rate("loader", lambda: loaded(new_loader(), len(batches)))
     if has_pyg:
-        typing.WITH_TORCH_SPARSE = True
+        typing.WITH_PYG_LIB = has_pyg_lib
         rate("PyG's sampler", partial(sampled, NeighborSampler(graph, NEIGHBORS), batches))
         columns = Data(x=graph.x.contiguous(), edge_index=graph.edge_index, y=graph.y)
         pyg = NeighborLoader(columns, NEIGHBORS, input_nodes=train, batch_size=BATCH, shuffle=True)
         rate("PyG's loader", lambda: loaded(pyg, len(batches)))
-        typing.WITH_TORCH_SPARSE = False
+        typing.WITH_PYG_LIB = False
     else:
         print("PyG's NeighborLoader: neither pyg-lib nor torch-sparse is installed")
 

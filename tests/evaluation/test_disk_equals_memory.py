@@ -14,7 +14,7 @@ from torch_geometric.nn import GAT as PygGAT
 from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, SAGEConv
 
 import attree
-from attree.attribution import make_methods
+from attree.attribution import GNNExplainer, make_methods
 from attree.data import OnDiskGraph, write_graph
 from attree.evaluation import Evaluation
 from attree.evaluation.on_disk import DiskSubjects, sizes_of
@@ -176,6 +176,17 @@ def test_what_needs_the_whole_graph_is_refused(folder: Path) -> None:
         attree.evaluate(model, graph, [200])
     with pytest.raises(ValueError, match=r"the neighbourhood of node 9 to fit into .* MiB, but it has at least"):
         attree.evaluate(model, OnDiskGraph(folder, memory=1_000), [9])
+
+
+@pytest.mark.parametrize("feature_mask", [False, True])
+def test_learned_masks_are_those_of_the_whole_graph_up_to_rounding(folder: Path, feature_mask: bool) -> None:
+    torch.manual_seed(0)
+    model, methods = GAT(6, 3, num_layers=2).eval(), [GNNExplainer(epochs=20, feature_mask=feature_mask, seed=3)]
+    graphs = OnDiskGraph(folder), OnDiskGraph(folder).to_data()
+    results = [attree.evaluate(model, graph, [150, 9, 77], methods, ["weight"]) for graph in graphs]
+    scores, expected = (result.pair_scores["gnn_explainer"] for result in results)
+    assert expected.unique().numel() > 5
+    torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", ["fastdnx", "pg_explainer", "graph_mask"])

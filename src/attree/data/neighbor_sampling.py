@@ -1,4 +1,4 @@
-"""Mini-batches of sampled neighbourhoods, also without pyg-lib and torch-sparse."""
+"""Mini-batches of sampled neighbourhoods, also without pyg-lib."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from attree.tensors.arrays import pointers, row_of
 
 
 class TorchNeighborSampler(BaseSampler):
-    """Neighbourhood sampler in plain torch, for machines without pyg-lib and torch-sparse.
+    """Neighbourhood sampler in plain torch, for machines without pyg-lib.
 
     It samples as GraphSAGE does ("Inductive Representation Learning on Large Graphs", NeurIPS 2017). In each hop, every
     node that the previous hop reached first draws some of its incoming edges, or all of them if it has no more. A node
@@ -229,7 +229,7 @@ def neighbor_loader(
     """Return a loader over this process's share of the seed nodes, in a new order every epoch.
 
     A batch is a `Data` of sampled nodes, the `batch_size` seeds first, with `x`, `y`, `edge_index` and `n_id`. Only the
-    rows of sampled nodes are copied. If pyg-lib or torch-sparse is installed, PyG samples a graph in memory (from the
+    rows of sampled nodes are copied. If pyg-lib is installed, PyG samples a graph in memory (from the
     global random state), else `TorchNeighborSampler` does.
 
     Args:
@@ -257,10 +257,9 @@ def neighbor_loader(
         common["filter_per_worker"] = False
         # Rows are copied ten times as fast from a tensor that stores them row by row.
         columns = Data(x=graph.x.contiguous(), edge_index=graph.edge_index, y=graph.y)
-        has_sampler = typing.WITH_PYG_LIB or typing.WITH_TORCH_SPARSE
         neighbors = (
             None
-            if has_sampler
+            if typing.WITH_PYG_LIB
             else TorchNeighborSampler(graph.edge_index, graph.num_nodes, num_neighbors, seed=seed, rank=rank)
         )
     if shuffle:

@@ -105,9 +105,13 @@ class GNNExplainer(MaskMethod):
     def first_mask(self, copies: TargetCopies, dtype: torch.dtype) -> Tensor:
         """Return normal numbers with PyG's standard deviation for the size of the graph, or of its largest type."""
         graph, types = copies.subject.graph, copies.subject.graph.types
-        largest = graph.num_nodes if types is None else max(len(types.nodes(kind)) for kind in types.node_types)
+        if graph.origin is not None:
+            largest = graph.origin.num_nodes
+        else:
+            largest = graph.num_nodes if types is None else max(len(types.nodes(kind)) for kind in types.node_types)
         spread = math.sqrt(2.0) * math.sqrt(2.0 / (2 * largest))
-        return self._normal(copies.targets[copies.entry_owner], copies.entry_edge, spread).to(dtype)
+        targets = graph.whole_nodes(copies.targets[copies.entry_owner])
+        return self._normal(targets, graph.whole_edges(copies.entry_edge), spread).to(dtype)
 
     def first_feature_mask(self, copies: TargetCopies) -> Tensor:
         """Return normal numbers with PyG's standard deviation, one for each feature of each node."""
@@ -118,9 +122,13 @@ class GNNExplainer(MaskMethod):
                 f"{tuple(x.shape)} of {x.dtype}."
             )
         column = torch.arange(x.shape[1], device=x.device)
-        # Features are numbered after all edges, so that no two draws of a target are the same.
-        place = copies.subject.graph.num_edges + copies.part.node.unsqueeze(1) * x.shape[1] + column
-        targets = copies.targets[copies.node_owner].unsqueeze(1).expand_as(place)
+        # Features are numbered after all edges, so that no two draws of a target are the same. The last edge is the
+        # self-loop of the last node, also in the graph that this one was cut from.
+        graph, num_edges = copies.subject.graph, copies.subject.graph.num_edges
+        if graph.origin is not None:
+            num_edges = int(graph.origin.edges[-1] - graph.origin.nodes[-1]) + graph.origin.num_nodes
+        place = num_edges + graph.whole_nodes(copies.part.node).unsqueeze(1) * x.shape[1] + column
+        targets = graph.whole_nodes(copies.targets[copies.node_owner]).unsqueeze(1).expand_as(place)
         return self._normal(targets, place, FEATURE_SPREAD).to(x.dtype)
 
     def _normal(self, targets: Tensor, places: Tensor, spread: float) -> Tensor:
