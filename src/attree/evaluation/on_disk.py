@@ -399,8 +399,15 @@ def joined_pairs(parts: Sequence[Pairs]) -> Pairs:
 def with_pairs(evaluation: Evaluation, pairs: Pairs) -> Evaluation:
     """Return an evaluation of the same pairs on another graph, without the model and what the graph before held."""
     reductions = {name: replace(reduction, pairs=pairs) for name, reduction in evaluation.reductions.items()}
-    nothing = {"subject": None, "attention": None, "roots": None, "named": TargetLabels()}
-    return replace(evaluation, pairs=pairs, reductions=reductions, **nothing)  # type: ignore[arg-type]
+    return replace(
+        evaluation,
+        pairs=pairs,
+        reductions=reductions,
+        subject=None,
+        attention=None,
+        roots=None,
+        all_target_labels=TargetLabels(),
+    )
 
 
 def pooled(parts: Sequence[Evaluation], config: EvaluationConfig) -> Evaluation:
