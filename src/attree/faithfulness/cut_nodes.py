@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from attree.attention.global_attention import GlobalModuleCall, GlobalWatcher, place_nodes, watch_global
+from attree.attention.global_attention import (
+    GlobalModuleCall,
+    GlobalWatcher,
+    global_modules,
+    place_nodes,
+    watch_global,
+)
 from attree.attention.global_weights import Reduced
 from attree.attribution.pairs import Pairs
 from attree.attribution.subgraphs import part_of_targets, subject_pairs
@@ -404,6 +410,13 @@ def _checked(
         raise UnsupportedModelError(
             f"Expected layers that run on the nodes and edges of the data for effects of nodes, which also lose their "
             f"self-loops in every layer, but {subject.call.name} has others: `attree.explain` deletes single edges."
+        )
+    readers = global_modules(subject.model)
+    if subject.call.types is not None and readers:
+        raise UnsupportedModelError(
+            f"Expected nodes of one type for effects of nodes in attention over all nodes, but {subject.call.name} has "
+            f"several types and `{next(iter(readers))}`, and it is not known which node it reads in which place: "
+            "`attree.explain` deletes single edges, exactly."
         )
     return subject, resolved, subject.targets(targets), subject.global_trace
 
