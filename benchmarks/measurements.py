@@ -309,7 +309,7 @@ MEASUREMENTS = (
         ("python benchmarks/coverage.py",),
         30,
         _blocks("lab/intervals", coverage=table(0), false_statements=table(1), which_correlation=table(2)),
-        quick=("python benchmarks/coverage.py --datasets Texas --samples 10",),
+        quick=("python benchmarks/coverage.py --samples 10",),
     ),
     Measurement(
         "coverage_others",
@@ -468,7 +468,7 @@ MEASUREMENTS = (
         3,
         _blocks("lab/regularization", penalty_cost=table()),
         timed=True,
-        quick=("python benchmarks/penalties.py --epochs 1 --rounds 1",),
+        quick=("python benchmarks/penalties.py --epochs 3 --rounds 1",),
     ),
     Measurement(
         "scaling",

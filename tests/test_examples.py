@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -50,3 +51,14 @@ def test_the_version_is_written_once() -> None:
     root = EXAMPLES.parent
     assert f"version: {attree.__version__}\n" in (root / "CITATION.cff").read_text(encoding="utf-8")
     assert "attree.__version__" in (root / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_the_changelog_opens_with_this_version_one_line_a_change() -> None:
+    text = (EXAMPLES.parent / "CHANGELOG.md").read_text(encoding="utf-8")
+    _, unreleased, version, *_ = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    assert unreleased.startswith("## [Unreleased]\n")
+    assert version.startswith(f"## [{attree.__version__}] - ")
+    assert re.findall(r"^### (.*)$", version, flags=re.MULTILINE) == ["Upgrade", "Added", "Changed", "Removed", "Fixed"]
+    changes = [line for line in version.splitlines()[1:] if line and not line.startswith("### ")]
+    assert [line for line in changes if not line.startswith("- ")] == []
+    assert len(changes) == len(set(changes))

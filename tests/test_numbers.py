@@ -323,6 +323,16 @@ def test_a_short_form_must_print_tables_of_the_same_form(repository: Repository)
     assert run(short, "--quick") == 1
 
 
+@pytest.mark.slow
+@pytest.mark.needs("planetoid/Cora/raw", "webkb/texas", "tu/MUTAG")
+@pytest.mark.parametrize("name", [one.name for one in MEASUREMENTS if one.is_exact])
+def test_exact_results_come_again_to_the_last_digit(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = run(Repository(work=tmp_path), "--quick", "--only", name)
+    assert status == 0, capsys.readouterr().out
+
+
 # Texts that are cut out of outputs.
 
 PRINTED = """first
