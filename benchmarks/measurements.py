@@ -266,6 +266,26 @@ MEASUREMENTS = (
         _blocks("how_to/graph_transformers", graph_transformers=BY_HAND),
     ),
     Measurement(
+        "networks",
+        (
+            *(f"attree fit --config cora --model.net {net}" for net in ("GAT", "GCN", "SAGE", "GIN")),
+            "attree fit --config cora_sgformer",
+            *(f"attree fit --config mutag --model.net {net}" for net in ("GAT", "GCN", "SAGE", "GIN")),
+            "attree fit --config mutag_gps",
+            "attree fit --config mutag_gps --model.net SGFormer",
+            "attree fit --config molecules_gps",
+        ),
+        10,
+        _blocks("lab/networks", networks=BY_HAND),
+    ),
+    Measurement(
+        "streaming_graphs",
+        ("python benchmarks/reduction.py --graphs updates",),
+        2,
+        _blocks("lab/runtime", streaming_graphs=table()),
+        timed=True,
+    ),
+    Measurement(
         "graph_transformer_speed",
         ("python benchmarks/graph_transformers.py",),
         1,

@@ -1,6 +1,6 @@
 """Attention reduction beside what one would write without it: a forward pass per pair, or batches of subgraph copies.
 
-    python benchmarks/reduction.py [--data data] [--graphs cora layers links types dblp arxiv]
+    python benchmarks/reduction.py [--data data] [--graphs cora layers links types dblp arxiv updates]
 
 Cora: networks with 64 hidden units, 100 targets, all pairs of their subgraphs. Beside attree's own GAT stand networks
 as people bring them: PyG's GAT, plain and with batch norm, residuals and jumping knowledge, and one of TransformerConv.
@@ -12,6 +12,8 @@ Layers: PyG's GCN, GraphSAGE and GIN beside its GAT on Cora, 64 hidden units, 10
 networks take turns. Times are those of the processor; behind them, the ratio to GAT with its quartiles.
 Arxiv: the real graph, symmetrised. Features and weights are random, as neither changes the cost. Ratios are what
 carries over to other machines. Memory is the growth of the process while it reduces, results included.
+Updates: exact effects of `removal` a second on Arxiv's symmetrised graph, without the recorded pass, by the processor's
+time: one change and one output a pair, where a system for streaming graphs updates all outputs after a change.
 Links: 100 pairs of Cora's nodes, decoded by a dot product or an MLP, beside the same encoder's reduction for their 200
 ends as node targets; what is timed is the recorded pass and the reduction.
 Types: a random graph of three types of nodes and four of edges, and one type with as many nodes and edges; networks of
@@ -57,6 +59,7 @@ from timing import Race, best
 
 T = TypeVar("T")
 PROTOCOL = PROTOCOLS["coefficient"]
+LAYERS = {"GAT": PyGGAT, "GCN": PyGGCN, "GraphSAGE": GraphSAGE, "GIN": GIN}
 LOGIT = Head(mode="binary_classification", return_type="raw")
 
 
@@ -164,8 +167,7 @@ def layers(root: str, num_layers: int, table: Table, rounds: int) -> None:
     graph = Graph(data.edge_index, data.num_nodes)
     pairs = subgraph_pairs(graph, random_targets(data.num_nodes, 100), num_layers)
     torch.manual_seed(0)
-    kinds = {"GAT": PyGGAT, "GCN": PyGGCN, "GraphSAGE": GraphSAGE, "GIN": GIN}
-    nets = {name: kind(data.num_features, 64, num_layers, 7).eval() for name, kind in kinds.items()}
+    nets = {name: kind(data.num_features, 64, num_layers, 7).eval() for name, kind in LAYERS.items()}
     reducers = {name: ExactReducer(Subject.of(net, data.x, data.edge_index, graph=graph)) for name, net in nets.items()}
 
     def forward(net: nn.Module) -> Tensor:
@@ -374,16 +376,44 @@ def arxiv(root: str, num_layers: int, count: int, table: Table, repeats: int, co
     )
 
 
+def updates(root: str, num_layers: int, count: int) -> None:
+    data = Arxiv(root=root).graph
+    x = torch.randn(data.num_nodes, 128, generator=torch.Generator().manual_seed(0))
+    graph, removal = Graph(data.edge_index, data.num_nodes), PROTOCOLS["removal"]
+    pairs = subgraph_pairs(graph, random_targets(data.num_nodes, count), num_layers)
+    print(
+        f"Arxiv, {data.num_nodes:,} nodes, {data.num_edges:,} edges, {num_layers} layers of width 64, {count} targets\n"
+    )
+    print(
+        "| network | deletions | with an effect | of these a second | all a second | recorded pass |\n|---|---:|---:|---:|---:|---:|"
+    )
+    for name, kind in LAYERS.items():
+        torch.manual_seed(0)
+        net = kind(128, 64, num_layers, 40).eval()
+        began = time.process_time()
+        recorded = ExactReducer(Subject.of(net, x, data.edge_index, graph=graph)).record()
+        middle = time.process_time()
+        effect = recorded.effect(pairs, removal)
+        seconds = time.process_time() - middle
+        changing = int((effect != 0).sum())
+        rates = f"{changing / seconds:,.0f} | {len(pairs) / seconds:,.0f}"
+        print(f"| {name} | {len(pairs):,} | {changing:,} | {rates} | {middle - began:.1f} s |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="data", help="data folder (default: data)")
     parser.add_argument("--repeats", type=int, default=20, help="runs of which the best counts (default: 20)")
     parser.add_argument("--sample", type=int, default=40, help="pairs timed with a full forward pass (default: 40)")
     parser.add_argument("--copied", type=int, default=300, help="pairs timed with subgraph copies (default: 300)")
-    graphs = ("cora", "layers", "links", "types", "dblp", "arxiv")
+    graphs = ("cora", "layers", "links", "types", "dblp", "arxiv", "updates")
     parser.add_argument("--graphs", nargs="+", choices=graphs, default=graphs, help="which graphs (default: all)")
     arguments = parser.parse_args()
 
+    if "updates" in arguments.graphs:
+        updates(arguments.data, 2, 100)
+    if arguments.graphs == ["updates"]:
+        return
     console = Console(width=170)
     table = Table(title=f"Attention reduction, all pairs, protocol `{PROTOCOL}`, {torch.get_num_threads()} threads")
     for column in ("", "pairs (with a flow)", "ours", "= ours in", "forward per pair*", "subgraph copies*", "memory"):

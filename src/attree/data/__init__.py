@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from attree.data.datasets.heco import ACM, DBLP
     from attree.data.datasets.hin import HIN
     from attree.data.datasets.infection import HeteroInfection, Infection
+    from attree.data.datasets.molecules import Molecules
     from attree.data.datasets.mutag import MUTAG
     from attree.data.datasets.planetoid import Planetoid, PlanetoidLinks
     from attree.data.datasets.pyg import PyG, PyGGraphs
@@ -45,6 +46,7 @@ __all__ = [
     "HeteroInfection",
     "Infection",
     "LinkDataModule",
+    "Molecules",
     "NodeDataModule",
     "OnDisk",
     "OnDiskGraph",
@@ -72,6 +74,7 @@ _HOMES = {
     "HeteroInfection": "datasets.infection",
     "Infection": "datasets.infection",
     "LinkDataModule": "link_data",
+    "Molecules": "datasets.molecules",
     "NodeDataModule": "node_data",
     "OnDisk": "on_disk.training",
     "OnDiskGraph": "on_disk",
