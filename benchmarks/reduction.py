@@ -384,9 +384,8 @@ def updates(root: str, num_layers: int, count: int) -> None:
     print(
         f"Arxiv, {data.num_nodes:,} nodes, {data.num_edges:,} edges, {num_layers} layers of width 64, {count} targets\n"
     )
-    print(
-        "| network | deletions | with an effect | of these a second | all a second | recorded pass |\n|---|---:|---:|---:|---:|---:|"
-    )
+    columns = ("network", "deletions", "with an effect", "of these a second", "all a second", "recorded pass")
+    print(f"| {' | '.join(columns)} |\n|---|{'---:|' * (len(columns) - 1)}")
     for name, kind in LAYERS.items():
         torch.manual_seed(0)
         net = kind(128, 64, num_layers, 40).eval()
