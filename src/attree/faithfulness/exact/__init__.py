@@ -36,6 +36,11 @@ with deletion from the data (`tried_pairs`). Three things keep their updates abo
   rows of j's out-neighbours change, in the first layer too, by the same factor for all edges that enter j. This change
   is computed once, as a *base* from which the rows of these edges start (`Variants`).
 
+*Habits of models.* A model that fails its check is tried once more with what it holds or makes with one row per node
+cut to the rows (`node_tables`). A selection of nodes whose outputs it returns (`out[:batch_size]`) is undone, so that
+it returns one row per row (`attree.subject.selection`). If it returns one row for each edge, the rows of links take
+the place of its edges, which only the code after its layers then reads.
+
 Terms:
 
 - *recording*: one forward pass with everything that updates need; *trace*: the same for one call of a convolution.
