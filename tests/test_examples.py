@@ -44,7 +44,7 @@ def test_own_method() -> None:
     loops = ends[0] == ends[1]
     assert bool((result.pair_scores["neighbours_only"][loops] == 0).all())
     assert result.pair_scores["neighbours_only"][~loops].equal(result.pair_scores["gatt"][~loops])
-    assert result.labels["neighbours_only"] == "GAtt, no loops"
+    assert result.method_labels["neighbours_only"] == "GAtt, no loops"
 
 
 def test_the_version_is_written_once() -> None:

@@ -241,8 +241,13 @@ class Plain(nn.Module):
 
 
 @pytest.mark.parametrize("num_graphs", [1, 6])
-def test_refuses_attention_from_atoms_to_molecules(num_graphs: int) -> None:
+def test_attention_from_atoms_to_molecules_is_no_layer_if_it_shows(num_graphs: int) -> None:
     model = AttentiveFP(4, 4, 2, edge_dim=3, num_layers=2, num_timesteps=2)
     batch = torch.arange(6) % num_graphs
+    arguments = X, CLEAN, torch.randn(6, 3), batch.sort().values
+    if num_graphs == 1:
+        assert capture_attention(model, *arguments).num_layers == 2
+        return
+    # As many molecules as atoms: nothing shows that the rows are no nodes.
     with pytest.raises(TypeError, match=r"`mol_conv` \(GATConv\) to map nodes to the same nodes"):
-        capture_attention(model, X, CLEAN, torch.randn(6, 3), batch.sort().values)
+        capture_attention(model, *arguments)

@@ -33,20 +33,9 @@ NOT_ROWS = {
     "outputs over the largest",
     "a second edge set",
     "degrees",
-    "a state of zeros",
-    "a row for each node",
-    "roots by ptr",
     "a matrix of nodes",
     "an LSTM over nodes",
-    "rows of a mask",
-    "first rows",
-    "one root",
-    "no features",
     "graphs that read one row",
-    "its own edges",
-    "its own edges, as many as nodes",
-    "nodes in another order",
-    "the number of nodes",
 }
 """Models that depend on the position of rows, or on more than rows: a slower engine serves them, and says so."""
 

@@ -12,7 +12,7 @@ from attree.report.logged_metrics import metrics_table
 METRICS = {"explain/gatt/weight/faithfulness": 0.5, "explain/gatt/removal/faithfulness": 0.25, "val/acc": 0.9}
 
 
-@pytest.mark.parametrize(("count", "words"), [(100, "measured on 100 targets"), (1, "measured on 1 target;")])
+@pytest.mark.parametrize(("count", "words"), [(100, "measured on 100 targets"), (1, "measured on 1 target\n")])
 def test_the_caption_says_how_many_targets_and_what_protocols_do(count: int, words: str) -> None:
     caption = str(metrics_table(METRICS, num_targets=count).caption)
     assert words in caption

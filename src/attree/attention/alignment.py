@@ -16,7 +16,7 @@ from attree.attention.layer_records import LayerRecord
 from attree.attention.message_edges import MessageGraph
 from attree.attention.message_factors import warn_unread
 from attree.attention.provenance import tensors_in
-from attree.attention.wiring import Wiring, describe
+from attree.attention.wiring import Wiring, describe, has_two_node_sets
 from attree.errors import UnsupportedModelError
 from attree.tensors.precision import same
 
@@ -229,7 +229,7 @@ def check_nodes(records: Sequence[LayerRecord], call: int, graph: Graph) -> None
         _check_typed_nodes(layer, where, graph)
         return
     if layer.bipartite:
-        raise UnsupportedModelError(f"Expected {where} to map nodes to the same nodes, but it has two node sets.")
+        raise has_two_node_sets(records, call)
     num_nodes = graph.num_nodes
     for what, value in (("take", layer.features), ("return", layer.output)):
         for tensor in tensors_in(value):

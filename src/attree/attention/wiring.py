@@ -276,6 +276,9 @@ def find_calls(records: LayerRecords, output: Any, graph: Graph | None = None) -
         raise UnsupportedModelError(CALLED_NONE)
     ends = records.marks(output)
     if not ends:
+        for call, record in enumerate(records):
+            if record.is_readout:
+                raise has_two_node_sets(records, call)
         empty = next(tensors_in(output), None) is None
         got = "it returned no tensor" if empty else "its output depends on none of the convolutions that it called"
         raise UnsupportedModelError(f"Expected the model's output to come from attention convolutions, but {got}.")
@@ -336,6 +339,12 @@ def _check_other_ways(records: LayerRecords, calls: list[int], output: Any) -> N
                 f"{describe(records, users[-1])} reads the output of {describe(records, call)} in another way, and the "
                 "model's output depends on both."
             )
+
+
+def has_two_node_sets(records: Sequence[LayerRecord], call: int) -> UnsupportedModelError:
+    """Return the error of a call whose sources are other nodes than its destinations, in a graph of one type."""
+    where = describe(records, call)
+    return UnsupportedModelError(f"Expected {where} to map nodes to the same nodes, but it has two node sets.")
 
 
 def describe(records: Sequence[LayerRecord], call: int) -> str:

@@ -13,7 +13,7 @@ from torch_geometric.nn import MessagePassing
 
 from attree.attention.softmax_hook import message_passing
 from attree.attribution.pairs import Pairs
-from attree.faithfulness.exact.attention_rows import CallUpdate
+from attree.faithfulness.exact.attention_rows import CallUpdate, LayerTrace
 from attree.faithfulness.exact.call_arguments import MessageArguments
 from attree.faithfulness.exact.call_plans import ChunkPlan, RootRows
 from attree.faithfulness.exact.checks import Checker
@@ -48,6 +48,12 @@ def finds_out_deletion(model: nn.Module) -> bool:
     It is so if layers read edges elsewhere than in a softmax, and exact updates know how.
     """
     return has_layers_without_attention(model) or any(map(fills_loops, message_passing(model)))
+
+
+def _keeps_filled_loops(layer: LayerTrace) -> bool:
+    """Whether a layer makes the features of self-loops from the other edges in a way that updates do not follow."""
+    has_filled = getattr(layer.conv, "add_self_loops", False) and layer.edge is not None and fills_loops(layer.conv)
+    return has_filled and layer.refilled is None
 
 
 class ExactReducer(ReductionEngine):
@@ -139,6 +145,8 @@ class ExactPass(ReductionPass):
         """
         if self._run is None:
             return True
+        if any(isinstance(layer, LayerTrace) and _keeps_filled_loops(layer) for layer in self.recording.layers):
+            return False  # an edge or two that are tried may leave a maximum as it is
         run, removal = self._run(), PROTOCOLS["removal"]
         pairs = tried_pairs(self.subject, 1) if again else tried_pairs(self.subject)
         if not len(pairs):
