@@ -23,7 +23,7 @@ from attree.attribution.posthoc import MaskedRun, TargetCopies
 from attree.faithfulness import AttentionGradient
 from attree.faithfulness.first_order import AttentionRun
 from attree.subject import Subject
-from attree.subject.roots import Targets
+from attree.subject.target_roots import Targets
 
 
 class _OtherWeights(AttributionMethod):

@@ -38,7 +38,7 @@ import attree
 from attree.data import NodeDataModule
 from attree.evaluation.certainty import Difference, influences_of
 from attree.evaluation.columns import PairColumns
-from attree.evaluation.names import TRUTH, WITHIN, MetricName
+from attree.evaluation.metric_names import TRUTH, WITHIN, MetricName
 from attree.metrics.functional import auroc, faithfulness_statistics, interval_of, joint_level, pearson_by_target
 from attree.metrics.functional.influence import Influence, influence_on_mean
 from attree.metrics.functional.intervals import is_beyond_chance

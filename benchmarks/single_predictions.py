@@ -41,7 +41,7 @@ import attree
 from attree.data import GraphDataModule
 from attree.evaluation.certainty import influences_of
 from attree.evaluation.columns import PairColumns
-from attree.evaluation.names import TRUTH, WITHIN, MetricName
+from attree.evaluation.metric_names import TRUTH, WITHIN, MetricName
 from attree.io.files import write_npz, write_text
 from attree.metrics.functional import interval_of, pearson, strongest_effects
 from attree.paper.cells import authors_targets

@@ -20,7 +20,7 @@ from torch_geometric.nn import GAT
 import attree
 from attree.attribution import GAtt
 from attree.faithfulness import ExactReducer, reduce_attention
-from attree.faithfulness.exact.algebra import ALGEBRAS
+from attree.faithfulness.exact.convolution_algebra import ALGEBRAS
 from attree.subject import Subject
 from helpers.graphs import NODES, messy_graph, randomize
 from helpers.no_warnings import no_warnings

@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 import attree
-from attree.cli.parser import CHOICES
+from attree.cli.training_parser import CHOICES
 from attree.io.config_files import config_names, sweep_names
 
 REPO = Path(__file__).parents[1]

@@ -16,7 +16,7 @@ from mkdocs.structure.files import File, Files
 
 from attree.cli.commands import COMMANDS
 from attree.cli.completion import training_parsers
-from attree.cli.parser import CHOICES, HELP
+from attree.cli.training_parser import CHOICES, HELP
 from attree.io.config_files import config_names, first_sentence, read_shipped, sweep_names
 from attree.sweep import plan
 

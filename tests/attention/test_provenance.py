@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from torch_geometric.nn import GATConv
 
 from attree.attention import capture_attention
-from attree.attention.provenance import Provenance
+from attree.attention.marked_tensors import Provenance
 
 X = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
 EDGES = torch.tensor([[0, 1, 2, 3, 4, 0], [1, 2, 3, 4, 0, 2]])

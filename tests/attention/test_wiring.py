@@ -18,7 +18,7 @@ from torch_geometric.nn import (
 
 from attree.attention import capture_attention
 from attree.attention.layer_records import record_layers
-from attree.attention.provenance import Provenance
+from attree.attention.marked_tensors import Provenance
 from attree.attention.wiring import Wiring
 from attree.attribution import GAtt
 from helpers.attention_models import CLEAN, MESSY, Stack, X, snapshot

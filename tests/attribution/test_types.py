@@ -18,7 +18,7 @@ import attree
 import reference
 from attree.attribution import Attribution, AvgAtt, GAtt, GAttAvg, GAttExplainer, GAttSim, Uniform, subject_pairs
 from attree.subject import Head, Part, Subject
-from attree.subject.diagnose import bypass_of
+from attree.subject.missed_by_attention import bypass_of
 from helpers.hetero import (
     CHANNELS,
     METADATA,

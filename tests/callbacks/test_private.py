@@ -1,4 +1,4 @@
-"""What Lightning and TensorBoard do not promise, and `callbacks/_private.py` uses, still is what it is taken for."""
+"""Private members of Lightning and TensorBoard that `callbacks/lightning_internals.py` uses still do what it needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch_geometric.loader import DataLoader
 
 import attree
-from attree.callbacks import _private
+from attree.callbacks import lightning_internals
 from helpers.plain_projects import PlainNodes, node_graph
 
 SOURCE = Path(attree.__file__).parent
@@ -27,15 +27,15 @@ class Steps(Callback):
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.sanity_checking:
-            self.seen.append(("validation", _private.log_step(trainer)))
+            self.seen.append(("validation", lightning_internals.log_step(trainer)))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.seen.append(("epoch", _private.log_step(trainer)))
+        self.seen.append(("epoch", lightning_internals.log_step(trainer)))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.seen.append(("end", _private.log_step(trainer)))
-        _private.validate_again(trainer, self)
-        _private.log_after_training(trainer, {"late": 0.5})
+        self.seen.append(("end", lightning_internals.log_step(trainer)))
+        lightning_internals.validate_again(trainer, self)
+        lightning_internals.log_after_training(trainer, {"late": 0.5})
 
 
 def test_steps_and_late_metrics(tmp_path: Path) -> None:
@@ -65,5 +65,5 @@ def test_steps_and_late_metrics(tmp_path: Path) -> None:
 
 def test_a_summary_reaches_the_event_file(tmp_path: Path) -> None:
     with SummaryWriter(str(tmp_path)) as writer:
-        _private.add_summary(writer, Summary(value=[Summary.Value(tag="here", simple_value=2.0)]))
+        lightning_internals.add_summary(writer, Summary(value=[Summary.Value(tag="here", simple_value=2.0)]))
     assert EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"] == ["here"]

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from attree import __version__, attribution, defaults, faithfulness, load_run
-from attree.cli import arguments, main
-from attree.cli.arguments import with_resumed
+from attree.cli import main, subcommand_parsers
 from attree.cli.command_parser import word_list
 from attree.cli.commands import COMMANDS, loading
-from attree.cli.internals import actions_of
+from attree.cli.parser_internals import actions_of
+from attree.cli.subcommand_parsers import with_resumed
 from attree.errors import MissingDataError
 from helpers.cli import refusal
 
@@ -46,7 +46,7 @@ def test_help_names_all_methods_and_protocols_and_the_true_defaults() -> None:
     assert {name: attribution.method_label(name) for name in attribution.METHODS} == labels
     assert all(attribution.METHODS[name].name == name for name in labels)
     assert list(faithfulness.PROTOCOLS) == list(defaults.ALL_PROTOCOLS)
-    for command in (arguments.explain_parser(), arguments.serve_parser()):
+    for command in (subcommand_parsers.explain_parser(), subcommand_parsers.serve_parser()):
         assert ", ".join(faithfulness.protocol_names()) in " ".join(command.format_help().split())
     assert tuple(attribution.DEFAULT_METHODS) == defaults.METHODS
     assert tuple(faithfulness.DEFAULT_PROTOCOLS) == defaults.PROTOCOLS

@@ -13,7 +13,7 @@ from lightning.pytorch import Trainer, cli
 from lightning.pytorch.trainer.connectors.accelerator_connector import _AcceleratorConnector
 
 import attree.cli
-from attree.cli.internals import actions_of, command_parsers
+from attree.cli.parser_internals import actions_of, command_parsers
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from attree.cli.internals import actions_of, command_parsers
     ],
 )
 def test_what_is_used_still_exists(owner: object, name: str) -> None:
-    assert callable(getattr(owner, name, None)), f"{owner} has no {name} any more: see attree/cli/internals.py"
+    assert callable(getattr(owner, name, None)), f"{owner} has no {name} any more: see attree/cli/parser_internals.py"
 
 
 def test_lightning_calls_what_is_overridden_when_it_did() -> None:
@@ -58,7 +58,7 @@ def test_no_other_file_of_the_command_line_uses_private_members() -> None:
     found = {
         f"{path.name}: {match[0]}"
         for path in sorted(folder.glob("*.py"))
-        if path.name != "internals.py"
+        if path.name != "parser_internals.py"
         for match in used.finditer(path.read_text())
         if match[0] not in allowed
     }

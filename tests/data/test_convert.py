@@ -14,10 +14,10 @@ import torch
 from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.utils import to_undirected
 
-from attree.cli.arguments import convert_parser
 from attree.cli.convert import convert_dataset
+from attree.cli.subcommand_parsers import convert_parser
 from attree.data import OnDiskGraph, write_graph
-from attree.data.on_disk import Conversion, convert, edge_tables
+from attree.data.on_disk import Conversion, convert, edge_sorting
 from attree.data.on_disk import conversion as conversion_module
 from helpers.processes import fork_server
 from helpers.time_limit import SECONDS
@@ -72,7 +72,7 @@ def assert_same_arrays(graph: OnDiskGraph, expected: OnDiskGraph) -> None:
 def test_lists_of_edges_become_the_same_folder(
     tmp_path: Path, kind: str, piece_edges: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(edge_tables, "PIECE_EDGES", piece_edges)
+    monkeypatch.setattr(edge_sorting, "PIECE_EDGES", piece_edges)
     data = random_graph()
     del data.edge_attr
     assert_same_arrays(convert(conversion(tmp_path, kind)), write_graph(data, tmp_path / "expected"))
@@ -136,8 +136,8 @@ def test_ogbs_raw_files(tmp_path: Path) -> None:
 
 
 def test_a_stopped_conversion_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edge_tables, "PIECE_EDGES", 40)
-    write_piece, written = edge_tables.write_piece, []
+    monkeypatch.setattr(edge_sorting, "PIECE_EDGES", 40)
+    write_piece, written = edge_sorting.write_piece, []
 
     def stop(*arguments: Any) -> None:
         written.append(arguments[3])
@@ -159,13 +159,13 @@ def test_a_stopped_conversion_goes_on_where_it_was(tmp_path: Path, monkeypatch: 
 
 def convert_slowly(tmp_path: Path) -> None:
     """Convert in many pieces, with time enough between them to be killed."""
-    write_piece = edge_tables.write_piece
+    write_piece = edge_sorting.write_piece
 
     def wait_and_write(*arguments: Any) -> None:
         time.sleep(0.3)
         write_piece(*arguments)
 
-    edge_tables.PIECE_EDGES = 40
+    edge_sorting.PIECE_EDGES = 40
     conversion_module.write_piece = wait_and_write
     convert(conversion(tmp_path))
 
@@ -183,7 +183,7 @@ def test_a_killed_conversion_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
     process.join()
     pieces = {path: path.stat().st_mtime_ns for path in (tmp_path / "graph" / ".unfinished").glob("piece-*")}
     assert len(pieces) >= 3
-    monkeypatch.setattr(edge_tables, "PIECE_EDGES", 40)
+    monkeypatch.setattr(edge_sorting, "PIECE_EDGES", 40)
     monkeypatch.setattr(conversion_module, "join_pieces", check_kept(pieces))
     data = random_graph()
     del data.edge_attr
@@ -202,7 +202,7 @@ def check_kept(pieces: dict[Path, int]) -> Any:
 
 
 def test_another_call_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_piece = edge_tables.write_piece
+    write_piece = edge_sorting.write_piece
 
     def stop(*arguments: Any) -> None:
         write_piece(*arguments)

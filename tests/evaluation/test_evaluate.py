@@ -22,7 +22,7 @@ from attree.errors import ArgumentError, AttreeError
 from attree.evaluation import Evaluation
 from attree.faithfulness import ReductionProtocol, reduce_attention
 from attree.subject import Subject
-from attree.subject.roots import Targets
+from attree.subject.target_roots import Targets
 from helpers.damage import DAMAGES
 from helpers.graphs import NODES, messy_graph, randomize
 

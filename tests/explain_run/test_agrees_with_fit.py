@@ -18,10 +18,10 @@ from torch_geometric.data import Data
 import attree
 from attree import defaults
 from attree.cli import main
-from attree.cli.arguments import serve_parser
+from attree.cli.subcommand_parsers import serve_parser
 from attree.data import Counts, GraphDataModule
 from attree.evaluation import Evaluation
-from attree.evaluation.names import truth_note
+from attree.evaluation.metric_names import truth_note
 from attree.io.files import read_metrics
 from attree.runs import load_run
 from attree.serve.page_server import run_server

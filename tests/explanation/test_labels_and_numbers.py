@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GAT
 
 import attree
-from attree.faithfulness.reduction import Prediction
+from attree.faithfulness.effect_measures import Prediction
 from attree.report.page.content import page_content
 
 NAMES = ["tall", "old", "rich", "kind"]

@@ -18,8 +18,8 @@ import attree
 from attree.explain_run.rows import strongest_rows
 from attree.explain_run.summary import top_edges_table
 from attree.explanation import TargetExplanation
+from attree.report.drawn_targets import strongest_first
 from attree.report.page.content import page_content
-from attree.report.selection import strongest_first
 from attree.report.style import AGAINST, FOR
 from helpers.deleted_edges import deletion_effects, star
 

@@ -12,9 +12,9 @@ from attree.attribution import Pairs, subgraph_pairs
 from attree.defaults import RESOLUTION
 from attree.errors import ArgumentError
 from attree.faithfulness import PROTOCOLS, Reduction, ReductionProtocol
-from attree.faithfulness.exact import algebra as algebras
 from attree.faithfulness.exact import changed_rows
-from attree.faithfulness.exact.algebra import ALGEBRAS
+from attree.faithfulness.exact import convolution_algebra as algebras
+from attree.faithfulness.exact.convolution_algebra import ALGEBRAS
 from attree.models import GAT, AttentionNet, GATv2, SuperGAT
 from helpers.brute_force import forward, measures, probabilities
 from helpers.graphs import NODES, messy_graph, randomize

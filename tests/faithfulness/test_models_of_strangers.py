@@ -38,9 +38,9 @@ import attree
 from attree.attribution import subject_pairs
 from attree.errors import ArgumentError, UnsupportedModelError
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reducer, WholeReducer
-from attree.faithfulness.reduction import ReductionEngine
+from attree.faithfulness.effect_measures import ReductionEngine
 from attree.subject import Subject
-from attree.subject.binding import bind_data
+from attree.subject.arguments_from_data import bind_data
 from helpers.no_warnings import no_warnings
 
 NODES, WIDTH, CLASSES = 24, 6, 3

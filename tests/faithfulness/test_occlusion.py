@@ -15,7 +15,7 @@ from attree.attribution import METHODS, GAtt, make_methods, subject_pairs
 from attree.errors import ArgumentError
 from attree.evaluation import EvaluationConfig, Evaluator
 from attree.faithfulness import ReductionProtocol
-from attree.faithfulness.reduction import ReductionPass
+from attree.faithfulness.effect_measures import ReductionPass
 from attree.models import GAT
 from attree.subject import Head, Subject
 from helpers.effect_nets import EDGES, NETS, X, made, probabilities

@@ -12,7 +12,7 @@ from attree.attention import Graph
 from attree.attribution import graph_pairs
 from attree.defaults import RESOLUTION, RESOLUTION_FLOAT32
 from attree.faithfulness import Reduction
-from attree.faithfulness.reduction import ReductionWriter
+from attree.faithfulness.effect_measures import ReductionWriter
 from attree.subject import Head
 
 NOISE = 1e-13

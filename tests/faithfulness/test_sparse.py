@@ -17,8 +17,8 @@ from torch import Tensor
 from attree.attention import Graph
 from attree.attribution import subgraph_pairs
 from attree.faithfulness import PROTOCOLS, ExactReducer, ReductionProtocol
-from attree.faithfulness.exact import lazy_rows
-from attree.faithfulness.exact.lazy_rows import compact_features, weighted_sums
+from attree.faithfulness.exact import lazy_features
+from attree.faithfulness.exact.lazy_features import compact_features, weighted_sums
 from helpers.graphs import NODES, messy_graph, randomize
 from helpers.no_warnings import no_warnings
 from helpers.reducers import exact_pass, subject_of
@@ -71,7 +71,7 @@ def test_sparse_features_give_what_dense_ones_do(
     pairs = subgraph_pairs(graph, torch.tensor([0, 3, 10]), 2)
     as_sparse = ExactReducer(subject_of(net, x, graph.original_edge_index, graph=graph))
     ours = as_sparse.record().reduce(pairs, protocol, with_probability=True)
-    monkeypatch.setattr(lazy_rows, "SPARSE_SHARE", 10**9)
+    monkeypatch.setattr(lazy_features, "SPARSE_SHARE", 10**9)
     as_dense = ExactReducer(subject_of(net, x, graph.original_edge_index, graph=graph))
     layouts = [
         next(iter(one._checker._recorder._features._prepared.values()))[1].layout for one in (as_sparse, as_dense)

@@ -17,7 +17,7 @@ from attree.attribution import subgraph_pairs
 from attree.errors import ArgumentError, UnsupportedModelError
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reducer, WholeReducer
 from attree.faithfulness.exact import LayerAlgebra, States, register_algebra
-from attree.faithfulness.exact.algebra import ALGEBRAS
+from attree.faithfulness.exact.convolution_algebra import ALGEBRAS
 from attree.subject.model_call import NotRowwiseError
 from helpers import user_models
 from helpers.attention_models import snapshot

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from attree.attention import Graph
 from attree.faithfulness import CopiesReducer, Effects, ExactReducer, Reducer, WholeReducer
-from attree.faithfulness.copies import CopiesPass
-from attree.faithfulness.exact.reducer import ExactPass
-from attree.faithfulness.whole import WholePass
+from attree.faithfulness.copies_engine import CopiesPass
+from attree.faithfulness.exact.exact_engine import ExactPass
+from attree.faithfulness.whole_graph_engine import WholePass
 from attree.subject import Head, Subject
 from attree.tensors.memory import REDUCTION_MEMORY
 

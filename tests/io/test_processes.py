@@ -18,7 +18,7 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from attree.paper.cells import Cell, CellContext
-from attree.paper.item import Options
+from attree.paper.report_items import Options
 from attree.paper.run import measure_cells
 from helpers.cli import CONFIGS, TINY, command, fit
 from helpers.processes import WarmCommand, fork_server

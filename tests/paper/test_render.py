@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from attree.paper.item import Picture, Report, Table
+from attree.paper.report_items import Picture, Report, Table
 from attree.paper.run import markdown, write_report
 from attree.paper.tables.rows import agreement, over_seeds, with_reasons
 from attree.report.style import new_figure

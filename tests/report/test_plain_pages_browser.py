@@ -14,7 +14,7 @@ pytest.importorskip("selenium", reason="the browser tests drive Chromium with se
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
-from attree.paper.item import Picture, Report, Table
+from attree.paper.report_items import Picture, Report, Table
 from attree.paper.run import write_report, write_summary
 from attree.report.style import new_figure
 from attree.sweep.page import sweep_page

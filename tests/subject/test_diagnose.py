@@ -18,7 +18,7 @@ from attree.attention import measure_bypass
 from attree.attention.wiring import is_plain_stack
 from attree.evaluation import EvaluationConfig, Evaluator
 from attree.subject import Subject
-from attree.subject.diagnose import bypass_of, what_attention_misses
+from attree.subject.missed_by_attention import bypass_of, what_attention_misses
 from helpers.attention_models import MESSY, X
 from helpers.user_models import Noise
 

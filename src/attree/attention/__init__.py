@@ -1,9 +1,9 @@
 """The attention of a network, captured from any PyG attention convolution and aligned with one edge list."""
 
+from attree.attention.bypass_and_locality import Bypass, Locality, measure_bypass, measure_locality
 from attree.attention.capture import Attention, capture_attention
-from attree.attention.diagnostics import Bypass, Locality, measure_bypass, measure_locality
 from attree.attention.global_attention import GlobalCall, Mixing, register_global_attention
-from attree.attention.global_weights import DenseWeights, KernelWeights, ListedWeights
+from attree.attention.global_weight_matrices import DenseWeights, KernelWeights, ListedWeights
 from attree.attention.graph import Graph
 from attree.attention.instruments import LayerCall, Watcher, hook_softmax, instrument
 from attree.attention.stand_ins import stand_in

@@ -13,9 +13,9 @@ from torch_geometric.nn import HANConv
 
 from attree.attention.graph import Graph, edge_ids, find_type, owner_ids, plain
 from attree.attention.layer_records import LayerRecord
+from attree.attention.marked_tensors import tensors_in
 from attree.attention.message_edges import MessageGraph
 from attree.attention.message_factors import warn_unread
-from attree.attention.provenance import tensors_in
 from attree.attention.wiring import Wiring, describe, has_two_node_sets
 from attree.errors import UnsupportedModelError
 from attree.tensors.precision import same

@@ -18,8 +18,8 @@ from attree.attention.alignment import Aligned, align_call, as_layers, check_nod
 from attree.attention.global_attention import GlobalRecords
 from attree.attention.graph import Graph
 from attree.attention.layer_records import LayerRecords, record_layers
+from attree.attention.marked_tensors import Provenance
 from attree.attention.message_edges import MessageGraph
-from attree.attention.provenance import Provenance
 from attree.attention.softmax_hook import check_dense, check_registered, message_passing, no_python_code
 from attree.attention.stand_ins import eval_mode, inplace_messages, stand_in
 from attree.attention.wiring import CALLED_NONE, OUTPUT, CallGraph, Wiring, check_calls, find_calls, reaching

@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch_geometric.nn.attention import PerformerAttention, PolynormerAttention, SGFormerAttention
 
-from attree.attention.global_weights import DenseWeights, GlobalWeights, KernelWeights
-from attree.attention.mix import Combination
-from attree.attention.provenance import Marks, tensors_in
+from attree.attention.branch_factors import Combination
+from attree.attention.global_weight_matrices import DenseWeights, GlobalWeights, KernelWeights
+from attree.attention.marked_tensors import Marks, tensors_in
 from attree.errors import UnsupportedModelError, expect
 from attree.tensors.precision import same
 

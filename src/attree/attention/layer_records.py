@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
+from attree.attention.branch_factors import Combination, Factors, Mix, times_of, total_of
 from attree.attention.global_attention import FIRST_MARK, GlobalRecords, watch_global
 from attree.attention.instruments import (
     Aggregate,
@@ -22,9 +23,8 @@ from attree.attention.instruments import (
     makes_steps,
     within_relations,
 )
+from attree.attention.marked_tensors import NONE, Marks
 from attree.attention.message_factors import WeightReader, is_known
-from attree.attention.mix import Combination, Factors, Mix, times_of, total_of
-from attree.attention.provenance import NONE, Marks
 from attree.errors import UnsupportedModelError
 from attree.tensors.arrays import is_same_view
 

@@ -28,7 +28,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn import GATConv, GATv2Conv
 
-from attree.attention.provenance import storage_of, tensors_in, written_by
+from attree.attention.marked_tensors import storage_of, tensors_in, written_by
 from attree.errors import AttreeError, UnsupportedModelError
 
 Convert = Callable[[Tensor], Tensor]

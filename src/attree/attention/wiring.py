@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from torch_geometric.nn import GAT, BatchNorm, GATConv, GATv2Conv
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 
+from attree.attention.branch_factors import Factors
 from attree.attention.graph import Graph, find_type
 from attree.attention.instruments import LayerCall, Watcher, instrument
 from attree.attention.layer_records import LayerRecord, LayerRecords
-from attree.attention.mix import Factors
-from attree.attention.provenance import Marks, tensors_in
+from attree.attention.marked_tensors import Marks, tensors_in
 from attree.errors import UnsupportedModelError
 from attree.tensors.precision import same
 

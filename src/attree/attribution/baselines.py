@@ -18,7 +18,7 @@ from attree.attribution.method import as_subject
 from attree.attribution.pairs import Pairs
 from attree.errors import expect_seed
 from attree.subject import Subject
-from attree.subject.global_trace import GlobalTrace
+from attree.subject.local_and_global_layers import GlobalTrace
 
 
 class AvgAtt(FlowMethod):

@@ -20,9 +20,9 @@ from attree.attribution.method import AttributionMethod
 from attree.attribution.result import Attribution
 from attree.errors import expect, expect_bool, expect_instance
 from attree.subject import Head, Subject
-from attree.subject.diagnose import bypass_of, what_attention_misses
+from attree.subject.missed_by_attention import bypass_of, what_attention_misses
 from attree.subject.readout import Readout, check_readout
-from attree.subject.roots import Level
+from attree.subject.target_roots import Level
 from attree.tensors.precision import exact_dtype
 
 logger = logging.getLogger(__name__)

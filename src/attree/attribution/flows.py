@@ -26,7 +26,7 @@ from torch import Tensor
 from attree.attention.graph import Graph
 from attree.attention.wiring import Wiring
 from attree.errors import expect_memory
-from attree.subject.roots import Roots
+from attree.subject.target_roots import Roots
 from attree.tensors.arrays import expand
 from attree.tensors.memory import WALK_MEMORY, chunk_bounds
 from attree.tensors.precision import exact_dtype

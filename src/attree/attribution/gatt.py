@@ -26,8 +26,8 @@ from attree.attribution.pairs import Pairs
 from attree.attribution.result import Attribution
 from attree.errors import UnsupportedModelError, expect, expect_ints, expect_memory
 from attree.subject import Subject
-from attree.subject.global_trace import GlobalTrace
-from attree.subject.roots import Roots, Targets
+from attree.subject.local_and_global_layers import GlobalTrace
+from attree.subject.target_roots import Roots, Targets
 from attree.tensors.arrays import expand, find, pointers
 from attree.tensors.memory import WALK_MEMORY, chunk_bounds
 

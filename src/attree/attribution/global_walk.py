@@ -21,8 +21,8 @@ from attree.attention.graph import Graph
 from attree.attention.wiring import Wiring
 from attree.attribution.flows import Frontier
 from attree.errors import expect_memory
-from attree.subject.global_trace import GlobalTrace
-from attree.subject.roots import Roots
+from attree.subject.local_and_global_layers import GlobalTrace
+from attree.subject.target_roots import Roots
 from attree.tensors.arrays import expand, group
 from attree.tensors.memory import chunk_bounds
 

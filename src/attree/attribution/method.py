@@ -23,7 +23,7 @@ from attree.errors import (
     expect_seed,
 )
 from attree.subject import Subject
-from attree.subject.roots import Targets
+from attree.subject.target_roots import Targets
 
 
 class AttributionMethod(ABC):

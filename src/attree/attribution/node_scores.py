@@ -24,8 +24,8 @@ from attree.attribution.method import METHODS, AttributionMethod, as_subject
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.io.files import read_npz, write_npz
 from attree.subject import Subject
-from attree.subject.global_trace import GlobalTrace
-from attree.subject.roots import Targets
+from attree.subject.local_and_global_layers import GlobalTrace
+from attree.subject.target_roots import Targets
 from attree.tensors.arrays import are_pointers, pointers
 from attree.tensors.memory import WALK_MEMORY
 

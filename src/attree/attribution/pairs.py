@@ -12,7 +12,7 @@ from attree.attention.graph import Graph
 from attree.attribution.flows import BYTES_PER_ENTRY, Walk, frontier_bound
 from attree.attribution.result import Attribution
 from attree.errors import expect
-from attree.subject.roots import Level, Roots
+from attree.subject.target_roots import Level, Roots
 from attree.tensors.arrays import expand, pointers, row_of
 from attree.tensors.memory import KEPT_WALK_MEMORY
 

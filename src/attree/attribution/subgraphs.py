@@ -38,7 +38,7 @@ from attree.errors import UnsupportedModelError, expect, expect_bool, expect_ins
 from attree.io.terminal import track
 from attree.subject import ModelCall, Part, Subject
 from attree.subject.model_call import NotLocalError, check_local
-from attree.subject.roots import Roots, Targets, as_targets
+from attree.subject.target_roots import Roots, Targets, as_targets
 from attree.tensors.arrays import expand, group, pointers
 from attree.tensors.memory import WALK_MEMORY, chunk_bounds
 from attree.tensors.precision import exact_dtype

@@ -20,7 +20,7 @@ from attree.attention.message_edges import MessageGraph
 from attree.attribution.method import as_subject
 from attree.errors import expect, expect_bool, expect_instance, expect_int, expect_ints
 from attree.subject import Subject
-from attree.subject.roots import Roots
+from attree.subject.target_roots import Roots
 from attree.tensors.arrays import expand, pointers
 from attree.tensors.precision import exact_dtype
 

@@ -13,11 +13,11 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
-from attree.callbacks._private import exchange_callbacks, log_after_training, log_step
+from attree.callbacks.lightning_internals import exchange_callbacks, log_after_training, log_step
 from attree.callbacks.reporting import Pictures, figure_sinks, warn_only
 from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.evaluation import Evaluation, Evaluator
-from attree.evaluation.names import PREFIX, SECONDS, TRUTH, WITHIN
+from attree.evaluation.metric_names import PREFIX, SECONDS, TRUTH, WITHIN
 from attree.source import Drawn
 
 WeightsHash = dict[str, int]

@@ -15,7 +15,6 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from attree.attribution import AttributionMethod
-from attree.callbacks._private import log_step, validate_again
 from attree.callbacks.call_state import (
     AfterTraining,
     CallState,
@@ -28,6 +27,7 @@ from attree.callbacks.call_state import (
     order_callbacks,
     warn_of_monitors,
 )
+from attree.callbacks.lightning_internals import log_step, validate_again
 from attree.callbacks.reporting import FinalReport, Pictures, warn_only
 from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.data import GroundTruth
@@ -36,7 +36,7 @@ from attree.defaults import NUM_TARGETS, RANDOM_DRAWS, SEED
 from attree.errors import expect, expect_bool, expect_int
 from attree.evaluation import Evaluation, EvaluationConfig, Evaluator
 from attree.evaluation.config import Shard
-from attree.evaluation.names import PREFIX, SECONDS
+from attree.evaluation.metric_names import PREFIX, SECONDS
 from attree.evaluation.on_disk import explained_in_disk_fit
 from attree.evaluation.tables import TableKind
 from attree.faithfulness import DEFAULT_PROTOCOLS, ReductionProtocol
@@ -44,7 +44,7 @@ from attree.runs.run_folder import stage_folder
 from attree.source import Drawn, Reading, Subset, disk_source_of, explained_in_fit
 from attree.source.from_lightning import of_trainer
 from attree.subject import Head
-from attree.subject.binding import Call
+from attree.subject.arguments_from_data import Call
 from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
 

@@ -9,7 +9,7 @@ from lightning.pytorch.callbacks import ProgressBar
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from attree.attribution import method_label
-from attree.evaluation.names import TRUTH, WITHIN, MetricName
+from attree.evaluation.metric_names import TRUTH, WITHIN, MetricName
 from attree.evaluation.tables import HEADERS
 from attree.io.terminal import plain_console
 

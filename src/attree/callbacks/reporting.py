@@ -17,10 +17,10 @@ from matplotlib.figure import Figure
 from rich.text import Text
 
 from attree.attribution import AttributionMethod, GAtt, Structure
-from attree.callbacks._private import log_step
+from attree.callbacks.lightning_internals import log_step
 from attree.callbacks.tensorboard import TensorBoardWriter
 from attree.evaluation import AttentionTests, Evaluation, Evaluator, attention_tests
-from attree.evaluation.names import truth_note
+from attree.evaluation.metric_names import truth_note
 from attree.evaluation.tables import TableKind
 from attree.faithfulness import Occlusion
 from attree.io.files import replacing, write_metrics

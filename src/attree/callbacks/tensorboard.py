@@ -23,9 +23,9 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from attree.attribution import method_label
-from attree.callbacks._private import add_summary, describe_scalars
+from attree.callbacks.lightning_internals import add_summary, describe_scalars
 from attree.evaluation import Evaluation, Evaluator
-from attree.evaluation.names import (
+from attree.evaluation.metric_names import (
     BYPASS,
     EFFECTS,
     FAITHFULNESS,

@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from attree import __version__
-from attree.cli.arguments import (
+from attree.cli.command_parser import CommandParser
+from attree.cli.failure import fail, one_line_errors
+from attree.cli.subcommand_parsers import (
     check_run,
     check_sweep,
     check_training,
@@ -33,8 +35,6 @@ from attree.cli.arguments import (
     serve_parser,
     sweep_parser,
 )
-from attree.cli.command_parser import CommandParser
-from attree.cli.failure import fail, one_line_errors
 from attree.errors import MissingPackageError, did_you_mean
 from attree.io.config_files import config_names, first_sentence, read_shipped, sweep_names
 from attree.io.processes import end_with_parent

@@ -15,10 +15,10 @@ from typing import Any, Literal, Union, get_args, get_origin
 from jsonargparse import capture_parser
 
 from attree.cli.commands import COMMANDS
-from attree.cli.internals import actions_of, command_parsers, type_of
 from attree.cli.lightning_cli import DESCRIPTIONS, AttreeCLI
-from attree.cli.parser import CHOICES, PREFIXES, class_options
+from attree.cli.parser_internals import actions_of, command_parsers, type_of
 from attree.cli.stop import StopSignal
+from attree.cli.training_parser import CHOICES, PREFIXES, class_options
 from attree.errors import expect
 from attree.io.config_files import config_names, sweep_names
 from attree.paper.command import CONTENTS

@@ -19,11 +19,11 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from attree.callbacks import EpochProgress, ExplainCallback, LastCheckpoint
-from attree.cli.arguments import with_resumed
 from attree.cli.failure import raised_on_purpose, user_message
-from attree.cli.internals import HookedCLI
-from attree.cli.parser import AttreeParser
+from attree.cli.parser_internals import HookedCLI
 from attree.cli.stop import StopBetweenBatches, StopSignal, exit_with_signal, is_first_process, was_interrupted
+from attree.cli.subcommand_parsers import with_resumed
+from attree.cli.training_parser import AttreeParser
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.io.files import write_npz
 from attree.io.terminal import next_command, plain_console

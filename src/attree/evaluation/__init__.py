@@ -8,7 +8,7 @@ from attree.evaluation.attention_tests import AttentionTests, attention_tests
 from attree.evaluation.config import EvaluationConfig
 from attree.evaluation.evaluate import evaluate
 from attree.evaluation.evaluator import Evaluator
-from attree.evaluation.names import MetricName
+from attree.evaluation.metric_names import MetricName
 from attree.evaluation.result import Evaluation
 from attree.evaluation.stability import Stability, stability
 from attree.source import TargetLabels

@@ -27,10 +27,10 @@ from attree.errors import UnsupportedModelError, expect, expect_instance, expect
 from attree.metrics.functional import spearman
 from attree.source import Reading, explained_by_user
 from attree.subject import Head, Subject
-from attree.subject.binding import Call
+from attree.subject.arguments_from_data import Call
 from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
-from attree.subject.roots import Level, Targets
+from attree.subject.target_roots import Level, Targets
 from attree.tensors.precision import exact_dtype
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from attree.evaluation.columns import PairColumns
-from attree.evaluation.names import (
+from attree.evaluation.metric_names import (
     CHARACTERIZATION,
     FIDELITY_MINUS,
     FIDELITY_PLUS,

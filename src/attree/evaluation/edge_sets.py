@@ -13,9 +13,9 @@ from attree.data.checks import check_truth
 from attree.errors import expect
 from attree.evaluation.columns import PairColumns
 from attree.evaluation.config import Shard
-from attree.evaluation.names import JACCARD, PRECISION
+from attree.evaluation.metric_names import JACCARD, PRECISION
 from attree.faithfulness import Effects, Reducer, ReductionProtocol, score_pairs
-from attree.faithfulness.effects import SET_ENGINES
+from attree.faithfulness.engine_choice import SET_ENGINES
 from attree.metrics import TruthAUROC
 from attree.metrics.functional.sets import (
     curve_area,

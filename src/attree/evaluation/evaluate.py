@@ -19,15 +19,15 @@ from attree.evaluation.evaluator import Evaluator
 from attree.evaluation.result import Evaluation
 from attree.evaluation.stability import evaluated_peers, stability_of
 from attree.faithfulness import DEFAULT_PROTOCOLS, Protocols
-from attree.faithfulness.reduction import Progress
+from attree.faithfulness.effect_measures import Progress
 from attree.io.terminal import LateBar
 from attree.source import Reading, disk_source_of, explained_by_user
 from attree.source.target_labels import predicted_classes
 from attree.subject import Head, Subject
-from attree.subject.binding import Call
+from attree.subject.arguments_from_data import Call
 from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
-from attree.subject.roots import Level, Targets
+from attree.subject.target_roots import Level, Targets
 
 REDUCING = "Reducing edges"
 """Text before the progress bar of reduced pairs."""

@@ -11,7 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from attree.attention.diagnostics import Bypass
+from attree.attention.bypass_and_locality import Bypass
 from attree.attention.softmax_hook import message_passing
 from attree.attribution import AttributionMethod, Uniform, make_methods, subject_pairs
 from attree.data import GroundTruth
@@ -20,16 +20,16 @@ from attree.evaluation.certainty import influences_of, mean_over_targets
 from attree.evaluation.columns import gathered
 from attree.evaluation.config import EvaluationConfig, Shard, default_methods, defined_protocols
 from attree.evaluation.edge_sets import SetEvaluator, TruthEvaluator
-from attree.evaluation.names import BYPASS, EFFECTS, SPARSITY, TRUTH, MetricName
+from attree.evaluation.metric_names import BYPASS, EFFECTS, SPARSITY, TRUTH, MetricName
 from attree.evaluation.result import Evaluation
 from attree.evaluation.statistics import PooledStatistics, mean_of
 from attree.evaluation.verdict import HIDDEN_TARGETS, PROTOCOL, effects_together, may_be_hidden
 from attree.faithfulness import Effects, Reducer, Reduction, resolve_protocols, score_pairs
-from attree.faithfulness.reduction import Progress
+from attree.faithfulness.effect_measures import Progress
 from attree.source.target_labels import TargetLabels, describe_network, predicted_classes
 from attree.subject import Subject
-from attree.subject.diagnose import bypass_of, what_attention_misses
-from attree.subject.roots import Targets
+from attree.subject.missed_by_attention import bypass_of, what_attention_misses
+from attree.subject.target_roots import Targets
 
 TRIED_EDGES = 8
 """Number of edges around a target that are enough to try out the evaluation."""

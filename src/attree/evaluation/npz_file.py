@@ -18,7 +18,7 @@ from attree.errors import ArgumentError, MissingDataError, expect
 from attree.faithfulness import Reduction
 from attree.io.files import read_npz, write_npz
 from attree.source.target_labels import TargetLabels
-from attree.subject.roots import LEVELS, Level
+from attree.subject.target_roots import LEVELS, Level
 from attree.tensors.arrays import are_pointers
 
 FILE_FORMAT = "attree-evaluation-1"

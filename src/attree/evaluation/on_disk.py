@@ -31,11 +31,11 @@ from attree.evaluation.certainty import mean_over_targets
 from attree.evaluation.config import EvaluationConfig
 from attree.evaluation.evaluate import check_defined
 from attree.evaluation.evaluator import Evaluator
-from attree.evaluation.names import BYPASS
+from attree.evaluation.metric_names import BYPASS
 from attree.evaluation.result import Evaluation
 from attree.evaluation.statistics import PooledStatistics
 from attree.faithfulness import Reduction
-from attree.faithfulness.reduction import Progress
+from attree.faithfulness.effect_measures import Progress
 from attree.io.terminal import progress_bar
 from attree.source import (
     DiskSource,
@@ -53,7 +53,7 @@ from attree.subject import Head, Part, Subject
 from attree.subject.arguments import parameters
 from attree.subject.facts import model_structure
 from attree.subject.model_call import NotLocalError, check_local
-from attree.subject.roots import Targets, as_targets
+from attree.subject.target_roots import Targets, as_targets
 from attree.tensors.arrays import pointers
 from attree.tensors.memory import chunk_bounds
 

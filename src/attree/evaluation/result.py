@@ -20,7 +20,7 @@ from attree.data import GroundTruth
 from attree.errors import ArgumentError, did_you_mean, expect, expect_int, expect_path
 from attree.evaluation.certainty import Certainty, Difference, influences_of
 from attree.evaluation.columns import PairColumns
-from attree.evaluation.names import FAITHFULNESS, METRIC_LABELS, NUMBER_LABELS, TRUTH, MetricName
+from attree.evaluation.metric_names import FAITHFULNESS, METRIC_LABELS, NUMBER_LABELS, TRUTH, MetricName
 from attree.evaluation.npz_file import Arrays, read_arrays, write_arrays
 from attree.evaluation.tables import TableKind, as_html, as_text, metrics_frame
 from attree.evaluation.verdict import Verdict, verdict_level
@@ -31,7 +31,7 @@ from attree.io.terminal import in_notebook
 from attree.metrics.functional.intervals import LEVEL, UNKNOWN, Interval
 from attree.source.target_labels import TargetLabels, one_line
 from attree.subject import Subject
-from attree.subject.roots import Roots
+from attree.subject.target_roots import Roots
 
 if TYPE_CHECKING:
     import pandas as pd

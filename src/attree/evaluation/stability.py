@@ -22,17 +22,17 @@ from attree.defaults import SEED
 from attree.errors import expect, expect_int, expect_list, expect_number
 from attree.evaluation.config import EvaluationConfig
 from attree.evaluation.evaluator import Evaluator
-from attree.evaluation.names import WITHIN, MetricName
+from attree.evaluation.metric_names import WITHIN, MetricName
 from attree.evaluation.result import Evaluation
 from attree.faithfulness import ReductionProtocol
 from attree.metrics.functional import pearson, pearson_by_target
 from attree.metrics.functional.faithfulness import TargetDeviations
 from attree.source import ExplainedModel, Reading, explained_by_user
 from attree.subject import Head, Subject
-from attree.subject.binding import Call
+from attree.subject.arguments_from_data import Call
 from attree.subject.head import Mode, ReturnType
 from attree.subject.readout import Readout
-from attree.subject.roots import Level, Targets
+from attree.subject.target_roots import Level, Targets
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attree.attribution import Pairs
 from attree.evaluation.columns import Exchange
-from attree.evaluation.names import FAITHFULNESS, WITHIN, MetricName, size_name
+from attree.evaluation.metric_names import FAITHFULNESS, WITHIN, MetricName, size_name
 from attree.faithfulness import Reduction
 from attree.metrics.functional.auroc import as_labels
 from attree.metrics.functional.faithfulness import (

@@ -12,9 +12,9 @@ from html import escape
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from attree.evaluation.names import OF_CLASSES, TRUTH, WITHIN, MetricName, number_and_interval, truth_note
+from attree.evaluation.metric_names import OF_CLASSES, TRUTH, WITHIN, MetricName, number_and_interval, truth_note
 from attree.metrics.functional.intervals import UNKNOWN, Interval
-from attree.subject.roots import Level
+from attree.subject.target_roots import Level
 
 if TYPE_CHECKING:
     import pandas as pd

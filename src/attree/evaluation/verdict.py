@@ -17,7 +17,7 @@ from torch import Tensor
 from attree.attention import Attention
 from attree.attribution import METHODS, Pairs
 from attree.evaluation.certainty import Difference
-from attree.evaluation.names import TRUTH, WITHIN, MetricName, size_name
+from attree.evaluation.metric_names import TRUTH, WITHIN, MetricName, size_name
 from attree.faithfulness import ReductionProtocol, delete_edges
 from attree.metrics.functional.intervals import joint_level
 from attree.subject import Subject

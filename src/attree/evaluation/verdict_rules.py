@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from attree.evaluation.certainty import Difference
-from attree.evaluation.names import BYPASS, METRIC_LABELS, TRUTH, MetricName, size_name
+from attree.evaluation.metric_names import BYPASS, METRIC_LABELS, TRUTH, MetricName, size_name
 from attree.evaluation.verdict import (
     ATTENTION_METHODS,
     CONFIDENT,

@@ -24,12 +24,12 @@ from attree.explain_run.targets import ExplainedTargets
 from attree.explain_run.write_part import PART_ROWS, ExplainCall, OpenCall, WrittenPart
 from attree.io.processes import stop_status, terminate_as_interrupt
 from attree.io.terminal import LateBar, linked, next_command, plain_console, progress_bar
-from attree.report.selection import order_targets
+from attree.report.drawn_targets import order_targets
 from attree.report.style import count
 from attree.runs.classes import foreign_classes
 from attree.runs.load_run import FinishedRun
 from attree.source import choose_targets
-from attree.subject.diagnose import bypass_of, what_attention_misses
+from attree.subject.missed_by_attention import bypass_of, what_attention_misses
 
 NO_PROTOCOLS = ["none"]
 

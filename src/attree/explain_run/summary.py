@@ -20,7 +20,7 @@ from attree.attribution import ComputationTree, Random
 from attree.callbacks.reporting import warn_only
 from attree.errors import expect
 from attree.evaluation import Evaluation, Evaluator, MetricName
-from attree.evaluation.names import truth_note
+from attree.evaluation.metric_names import truth_note
 from attree.evaluation.tables import target_noun
 from attree.explain_run.targets import ExplainedTargets
 from attree.explanation.explain import explain_evaluated
@@ -28,12 +28,12 @@ from attree.faithfulness import PROTOCOLS, Reducer, delete_edges, resolve_protoc
 from attree.io.files import read_metrics, replacing, write_text
 from attree.io.terminal import print_whole
 from attree.report.case_study import draw_case_studies, draw_score_histograms
+from attree.report.drawn_targets import instructive_order, strongest_first
 from attree.report.graph_drawing import computation_tree
 from attree.report.logged_metrics import print_results, read_curves
 from attree.report.page.content import MAX_TARGETS, page_content
 from attree.report.page.write import page_html
 from attree.report.score_figures import deletion_curve, dpc_scatter
-from attree.report.selection import instructive_order, strongest_first
 from attree.report.style import sign_color, significant
 from attree.runs.load_run import FinishedRun
 

@@ -22,15 +22,15 @@ from attree.evaluation.on_disk import DiskSubjects, check_plain, check_untrained
 from attree.explanation.explanation import TargetExplanation
 from attree.faithfulness import Reducer, ReductionProtocol, resolve_protocol, score_pairs
 from attree.faithfulness.occlusion import reduce_all
-from attree.report.selection import strongest_first
+from attree.report.drawn_targets import strongest_first
 from attree.source import Reading, disk_source_of, explained_by_user
 from attree.source.target_labels import TargetLabels, describe_network, predicted_classes
 from attree.subject import Head, Subject
-from attree.subject.binding import Call
-from attree.subject.diagnose import bypass_of, what_attention_misses
+from attree.subject.arguments_from_data import Call
 from attree.subject.head import Mode, ReturnType
+from attree.subject.missed_by_attention import bypass_of, what_attention_misses
 from attree.subject.readout import Readout
-from attree.subject.roots import Level
+from attree.subject.target_roots import Level
 
 METHOD = "occlusion"
 PROTOCOL = "removal"

@@ -33,7 +33,7 @@ from attree.faithfulness import NodeEffects, ReductionProtocol, node_effects, re
 from attree.io.files import replacing
 from attree.io.terminal import in_notebook, plain_console
 from attree.subject import Subject
-from attree.subject.diagnose import follows_all_nodes
+from attree.subject.missed_by_attention import follows_all_nodes
 
 if TYPE_CHECKING:
     import networkx as nx

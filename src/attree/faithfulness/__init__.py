@@ -5,11 +5,12 @@ The methods that score an edge by this effect are here too, because they use the
 """
 
 from attree.defaults import PROTOCOLS as DEFAULT_PROTOCOLS
-from attree.faithfulness.copies import CopiesReducer
+from attree.faithfulness.copies_engine import CopiesReducer
 from attree.faithfulness.cut_nodes import NodeEffects, key_effects, node_effects, pair_effects
-from attree.faithfulness.effects import Effects, Reducer, reduce_attention
-from attree.faithfulness.exact.algebra import LayerAlgebra, States, register_algebra
-from attree.faithfulness.exact.reducer import ExactReducer
+from attree.faithfulness.effect_measures import Reduction
+from attree.faithfulness.engine_choice import Effects, Reducer, reduce_attention
+from attree.faithfulness.exact.convolution_algebra import LayerAlgebra, States, register_algebra
+from attree.faithfulness.exact.exact_engine import ExactReducer
 from attree.faithfulness.first_order import AttentionGradient, MessageGradient
 from attree.faithfulness.occlusion import Occlusion, OcclusionExplainer, delete_edges, score_pairs
 from attree.faithfulness.protocol import (
@@ -21,8 +22,7 @@ from attree.faithfulness.protocol import (
     resolve_protocol,
     resolve_protocols,
 )
-from attree.faithfulness.reduction import Reduction
-from attree.faithfulness.whole import WholeReducer
+from attree.faithfulness.whole_graph_engine import WholeReducer
 
 __all__ = [
     "DEFAULT_PROTOCOLS",

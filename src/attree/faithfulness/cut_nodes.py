@@ -26,21 +26,21 @@ from attree.attention.global_attention import (
     place_nodes,
     watch_global,
 )
-from attree.attention.global_weights import Reduced
+from attree.attention.global_weight_matrices import Reduced
 from attree.attribution.pairs import Pairs
 from attree.attribution.subgraphs import part_of_targets, subject_pairs
 from attree.errors import UnsupportedModelError, expect, expect_instance, expect_memory
-from attree.faithfulness.effects import SET_ENGINES, Reducer
+from attree.faithfulness.effect_measures import ReductionWriter
+from attree.faithfulness.engine_choice import SET_ENGINES, Reducer
 from attree.faithfulness.protocol import ReducedRun, ReductionProtocol, reduced_run, resolve_protocol
-from attree.faithfulness.reduction import ReductionWriter
 from attree.faithfulness.shared_rows import Removed, SharedRows, sharing
 from attree.faithfulness.wide_floats import WideSubject
 from attree.subject import Part, Subject
 from attree.subject.arguments import Kind
 from attree.subject.facts import facts_of
-from attree.subject.global_trace import GlobalTrace
+from attree.subject.local_and_global_layers import GlobalTrace
 from attree.subject.model_call import NotLocalError, check_local, target_outputs
-from attree.subject.roots import Targets
+from attree.subject.target_roots import Targets
 from attree.tensors.arrays import Rows, expand, group, pointers
 from attree.tensors.memory import REDUCTION_MEMORY, chunk_bounds
 from attree.tensors.precision import exact_dtype, resolution

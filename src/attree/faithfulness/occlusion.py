@@ -16,12 +16,12 @@ from attree.attribution.pairs import Pairs
 from attree.attribution.result import Attribution
 from attree.attribution.subgraphs import root_pairs, subject_pairs
 from attree.errors import expect, expect_instance, expect_ints, expect_memory
-from attree.faithfulness.effects import SET_ENGINES, Effects, Reducer
+from attree.faithfulness.effect_measures import Reduction
+from attree.faithfulness.engine_choice import SET_ENGINES, Effects, Reducer
 from attree.faithfulness.protocol import PROTOCOLS, ReductionProtocol, check_protocols, resolve_protocol
-from attree.faithfulness.reduction import Reduction
 from attree.subject import Subject
-from attree.subject.diagnose import follows_all_nodes, why_beyond
-from attree.subject.roots import Targets
+from attree.subject.missed_by_attention import follows_all_nodes, why_beyond
+from attree.subject.target_roots import Targets
 from attree.tensors.arrays import Rows, expand, pointers, row_of
 from attree.tensors.memory import REDUCTION_MEMORY, chunk_bounds
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from attree.attention.capture import Attention
-from attree.attention.provenance import tensors_in
+from attree.attention.marked_tensors import tensors_in
 from attree.attention.stand_ins import copied, eval_mode, stand_in
 from attree.errors import ArgumentError
 from attree.subject import ModelCall, Subject

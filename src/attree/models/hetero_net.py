@@ -14,7 +14,7 @@ from torch_geometric.typing import EdgeType
 
 from attree.defaults import MAX_LAYERS, MAX_SIZE
 from attree.errors import expect, expect_bool, expect_int, expect_number
-from attree.faithfulness.exact.lazy_rows import compact_features
+from attree.faithfulness.exact.lazy_features import compact_features
 
 SPARSE_FROM = 2**20
 """Smallest number of entries for which features are checked for sparsity; below it, a dense product is as fast."""

@@ -211,8 +211,8 @@ def paper(
         )
     # Imported here, so that the list and errors do not wait for PyTorch.
     from attree.data.dataset_module import data_folder
-    from attree.paper.item import Options, resolve_name
     from attree.paper.networks import DATASETS, MODELS
+    from attree.paper.report_items import Options, resolve_name
     from attree.paper.run import make_items
 
     quick = profile == "quick"

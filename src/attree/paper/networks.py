@@ -24,7 +24,7 @@ from attree.data.datasets.hin import HIN
 from attree.data.datasets.mutag import MUTAG
 from attree.data.datasets.third_party import load_arrays
 from attree.errors import MissingDataError, expect
-from attree.faithfulness.exact.algebra import SuperGATAlgebra, register_algebra
+from attree.faithfulness.exact.convolution_algebra import SuperGATAlgebra, register_algebra
 from attree.models import GAT, AttentionNet, GATv2, GraphClassifier, SuperGAT
 from attree.paper.printed_numbers import Recipe, recipe
 

@@ -19,7 +19,18 @@ from attree.io.files import replacing, write_text
 from attree.io.processes import end_worker_with_parent, stop_status, terminate_as_interrupt
 from attree.io.terminal import item_bar, plain_console
 from attree.paper.cells import Cell, CellContext, Result
-from attree.paper.item import CLOSE, FAR, FEW_CHANGED, NEAR, ItemInputs, Options, Picture, Report, Section, Table
+from attree.paper.report_items import (
+    CLOSE,
+    FAR,
+    FEW_CHANGED,
+    NEAR,
+    ItemInputs,
+    Options,
+    Picture,
+    Report,
+    Section,
+    Table,
+)
 from attree.paper.tables import ITEMS
 from attree.report.plain_page import PagePart, inline, plain_page, plain_table
 

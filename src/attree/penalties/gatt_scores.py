@@ -22,7 +22,7 @@ from attree.errors import (
     expect_number,
     expect_seed,
 )
-from attree.faithfulness.effects import Reducer
+from attree.faithfulness.engine_choice import Reducer
 from attree.faithfulness.protocol import protocol_names, resolve_protocol
 from attree.penalties.distribution import TINY
 from attree.penalties.penalty import AttentionPenalty, PenalizedStep

@@ -15,7 +15,7 @@ from torch_geometric.nn import MessagePassing
 from attree.attention import Attention
 from attree.data.ground_truth import GroundTruth
 from attree.errors import UnsupportedModelError, expect, expect_name, expect_number
-from attree.subject.roots import Roots
+from attree.subject.target_roots import Roots
 
 
 @dataclass(frozen=True)

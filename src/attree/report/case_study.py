@@ -20,10 +20,10 @@ from attree.attribution import method_label, subgraph_pairs, subject_pairs
 from attree.attribution.node_scores import scores_of_nodes, walk_among
 from attree.errors import expect, expect_int
 from attree.evaluation import Evaluation, Evaluator
-from attree.evaluation.names import MetricName
+from attree.evaluation.metric_names import MetricName
+from attree.report.drawn_targets import DrawnPart, left_out, order_targets, strength_of
 from attree.report.graph_drawing import draw_edges, draw_nodes, sketch
 from attree.report.score_figures import score_histogram
-from attree.report.selection import DrawnPart, left_out, order_targets, strength_of
 from attree.report.style import (
     AGAINST,
     BLUE,

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attree.attribution import method_label
-from attree.evaluation.names import METRIC_LABELS, PREFIX, MetricName, number_and_interval, truth_note
+from attree.evaluation.metric_names import METRIC_LABELS, PREFIX, MetricName, number_and_interval, truth_note
 from attree.evaluation.result import Evaluation
 from attree.evaluation.tables import HALF_WIDTH_NOTE, TableKind, measured_targets, short_table
 from attree.faithfulness import PROTOCOLS

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from attree.attribution import METHODS, method_label
 from attree.errors import expect, expect_int
-from attree.evaluation.names import OF_CLASSES, MetricName
+from attree.evaluation.metric_names import OF_CLASSES, MetricName
 from attree.evaluation.result import Evaluation
 from attree.metrics.functional import auroc, pearson
 from attree.report.style import (

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from attree.attribution import METHODS, method_label
 from attree.errors import expect
-from attree.evaluation.names import METRIC_LABELS, PREFIX, MetricName
+from attree.evaluation.metric_names import METRIC_LABELS, PREFIX, MetricName
 from attree.report.style import (
     BLUE,
     INK,

@@ -20,10 +20,10 @@ from attree.errors import ArgumentError, AttreeError, UnsupportedModelError, exp
 from attree.source.source import Drawn, Source, choose_targets, source_of
 from attree.source.target_labels import TargetLabels
 from attree.subject import Head, Subject
-from attree.subject.binding import Call
+from attree.subject.arguments_from_data import Call
 from attree.subject.head import check_classes, check_labels, labels_of
 from attree.subject.readout import READOUTS, Readout
-from attree.subject.roots import Level, Targets
+from attree.subject.target_roots import Level, Targets
 
 NAMES = ("net", "model", "gnn", "network", "backbone", "encoder")
 """Attributes of a module that may be its network; tried after the module itself."""

@@ -22,8 +22,8 @@ from attree.errors import ArgumentError, expect
 from attree.subject.arguments import Kind, parameters
 from attree.subject.facts import facts_of
 from attree.subject.model_call import ModelCall
-from attree.subject.roots import Level, OutputLevel
-from attree.subject.selection import Selections
+from attree.subject.output_selection import Selections
+from attree.subject.target_roots import Level, OutputLevel
 from attree.tensors.precision import same
 
 DRAWS = 4

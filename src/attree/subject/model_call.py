@@ -18,14 +18,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
+from attree.attention.bypass_and_locality import with_noise
 from attree.attention.capture import check_model, describe_arguments, graph_of
-from attree.attention.diagnostics import with_noise
 from attree.attention.graph import Graph, Types, plain, union_edges
 from attree.attention.message_edges import MessageEdges, PartMessageEdges
 from attree.attention.stand_ins import eval_mode, stand_in
 from attree.errors import ArgumentError, UnsupportedModelError, expect
 from attree.subject.arguments import Kind, LinkArguments, argument_kinds, model_name, parameters, typed_kind
-from attree.subject.part import Cut, Part, Take, TypedCut, take_index
+from attree.subject.graph_part import Cut, Part, Take, TypedCut, take_index
 from attree.tensors.precision import difference
 
 

@@ -23,7 +23,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from attree.attention.global_attention import GlobalModuleCall, GlobalWatcher, watch_global
 from attree.attention.instruments import LayerCall, Watcher, instrument
-from attree.attention.provenance import Provenance, storage_of, tensors_in
+from attree.attention.marked_tensors import Provenance, storage_of, tensors_in
 from attree.errors import expect
 from attree.tensors.precision import exact_dtype, same
 

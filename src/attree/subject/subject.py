@@ -13,17 +13,17 @@ from torch_geometric.data import Data, HeteroData
 from attree.attention.alignment import OtherEdgesError
 from attree.attention.capture import Attention, capture_run, without_tree
 from attree.attention.graph import Graph
-from attree.attention.provenance import tensors_in
+from attree.attention.marked_tensors import tensors_in
 from attree.attention.stand_ins import WritesTensorError, eval_mode, kept_tensors
 from attree.attention.wiring import Wiring
 from attree.errors import ArgumentError, AttreeError, UnsupportedModelError, expect
-from attree.subject.binding import Call, bind_data
-from attree.subject.global_trace import GlobalTrace, global_records, global_trace
+from attree.subject.arguments_from_data import Call, bind_data
 from attree.subject.head import Head, check_output
 from attree.subject.level import level_of
+from attree.subject.local_and_global_layers import GlobalTrace, global_records, global_trace
 from attree.subject.model_call import ModelCall
 from attree.subject.readout import PoolTrace, Readout, check_readout, read_readout, readout_weights, record_pools
-from attree.subject.roots import LEVELS, Level, OutputLevel, Roots, Targets
+from attree.subject.target_roots import LEVELS, Level, OutputLevel, Roots, Targets
 from attree.subject.traced_edges import trace_owners, with_messages
 from attree.tensors.precision import same
 

@@ -20,14 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attree.attention.diagnostics import with_noise
+from attree.attention.bypass_and_locality import with_noise
 from attree.attention.graph import Graph, edge_ids, plain
 from attree.attention.instruments import LayerCall, Watcher, instrument
 from attree.attention.message_edges import NO_EDGE, MessageEdges, MessageGraph, StepEdges, occurrence
 from attree.attention.stand_ins import eval_mode
 from attree.errors import UnsupportedModelError
+from attree.subject.graph_part import Part
 from attree.subject.model_call import ModelCall
-from attree.subject.part import Part
 from attree.tensors.arrays import find
 
 MORE_RUNS = 8

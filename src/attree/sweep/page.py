@@ -17,7 +17,7 @@ from urllib.parse import quote
 import pandas as pd
 
 from attree.attribution import method_label
-from attree.evaluation.names import MetricName
+from attree.evaluation.metric_names import MetricName
 from attree.report.plain_page import PagePart, inline, plain_page, plain_table
 from attree.report.style import count, method_looks
 from attree.report.sweep_figures import SETTING, metric_title, short_name

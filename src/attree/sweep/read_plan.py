@@ -44,7 +44,7 @@ from typing import Any
 import yaml
 
 from attree.errors import ArgumentError, MissingDataError, did_you_mean
-from attree.evaluation.names import METRIC_LABELS, PREFIX
+from attree.evaluation.metric_names import METRIC_LABELS, PREFIX
 from attree.io.config_files import config_hint, expect_sweep, find_config
 from attree.io.yaml_files import read_yaml
 from attree.sweep.plan import (

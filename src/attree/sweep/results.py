@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from attree.attribution import METHODS
 from attree.callbacks.tensorboard import accuracy_names
-from attree.evaluation.names import FAITHFULNESS, TRUTH
+from attree.evaluation.metric_names import FAITHFULNESS, TRUTH
 from attree.io.files import write_text
 from attree.io.yaml_files import read_yaml
 from attree.report.pareto_figures import pareto_front

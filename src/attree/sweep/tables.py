@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 
 from attree.attribution import method_label
-from attree.evaluation.names import PREFIX, MetricName
+from attree.evaluation.metric_names import PREFIX, MetricName
 from attree.faithfulness import PROTOCOLS
 from attree.report.style import count
 from attree.report.sweep_figures import SETTING

@@ -116,7 +116,7 @@ def _static_route(name: str, kind: str) -> Callable[..., Any]:
 SCALARS = "scalars"
 HPARAMS = "hparams"
 EXPLAINED = re.compile(r"explain/[^/]+/.+")
-"""Tags of a method's metrics; see `attree.evaluation.names`."""
+"""Tags of a method's metrics; see `attree.evaluation.metric_names`."""
 
 MAX_POINTS = 400
 """Maximum number of points of a curve."""

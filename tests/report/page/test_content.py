@@ -20,10 +20,10 @@ from torch_geometric.nn import HGTConv, global_add_pool
 from attree.attribution import ComputationTree
 from attree.errors import ArgumentError
 from attree.evaluation import Evaluation, EvaluationConfig, Evaluator, TargetLabels, evaluate
+from attree.report.drawn_targets import instructive_order
 from attree.report.page import write_page
 from attree.report.page.content import _by_kind as node_groups_of
 from attree.report.page.content import page_content
-from attree.report.selection import instructive_order
 from attree.subject import Subject
 from helpers.explained import IMAGE, TARGETS, ExplainedModel, explained_model
 from helpers.hetero import CHANNELS, METADATA, Stacked, hetero_graph

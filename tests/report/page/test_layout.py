@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from attree.attention import Graph
+from attree.report.drawn_targets import DrawnPart
 from attree.report.layout import place, spacing
 from attree.report.page.target import hops
-from attree.report.selection import DrawnPart
 
 GRAPHS = {
     "path": nx.path_graph(7),

@@ -162,8 +162,8 @@ def test_the_browser_computes_what_the_model_predicts(driver: Chrome) -> None:
 
 def test_several_deleted_edges_are_deleted_from_the_graph() -> None:
     """The computation that is compared with the model at writing is itself compared with the network on fewer edges."""
+    from attree.report.drawn_targets import DrawnPart
     from attree.report.page.network import PageNetwork
-    from attree.report.selection import DrawnPart
 
     data, net = random_graph(), randomize(GAT(CHANNELS, 3, heads=2), seed=1, scale=0.6).eval()
     evaluation = evaluate(net, data, TARGETS, ["random"], ["removal"])

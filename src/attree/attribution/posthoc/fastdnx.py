@@ -16,7 +16,7 @@ from attree.attribution.posthoc.frozen_model import Predictions, TrainedMethod, 
 from attree.errors import UnsupportedModelError, expect_int, expect_number
 from attree.io.terminal import progress_bar
 from attree.subject import Subject
-from attree.subject.roots import Roots
+from attree.subject.target_roots import Roots
 from attree.tensors.arrays import find
 from attree.tensors.memory import WALK_MEMORY, chunk_bounds
 from attree.tensors.precision import exact_dtype

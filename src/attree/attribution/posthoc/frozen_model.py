@@ -22,7 +22,7 @@ from attree.attribution.subgraphs import subject_pairs
 from attree.errors import UnsupportedModelError, expect_seed
 from attree.subject import Subject
 from attree.subject.head import check_output
-from attree.subject.roots import Targets
+from attree.subject.target_roots import Targets
 from attree.tensors.precision import exact_dtype
 
 

@@ -19,7 +19,7 @@ from torch_geometric.nn import MessagePassing
 from attree.attention.capture import Attention
 from attree.attention.graph import edge_ids, plain
 from attree.attention.instruments import LayerCall, Watcher, instrument
-from attree.attention.provenance import tensors_in
+from attree.attention.marked_tensors import tensors_in
 from attree.attribution.method import AttributionMethod, as_subject, check_runs_on_data
 from attree.attribution.posthoc.frozen_model import Predictions, frozen_subject
 from attree.attribution.posthoc.target_copies import TargetCopies, target_copies
@@ -28,7 +28,7 @@ from attree.errors import UnsupportedModelError, expect_bool
 from attree.io.terminal import progress_bar
 from attree.subject import Subject
 from attree.subject.model_call import NotLocalError, check_local
-from attree.subject.roots import Targets
+from attree.subject.target_roots import Targets
 from attree.tensors.arrays import pointers
 from attree.tensors.precision import difference
 

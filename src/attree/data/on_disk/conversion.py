@@ -18,7 +18,7 @@ from torch_geometric.utils import to_undirected
 
 from attree.data.datasets.third_party import guarded_reading
 from attree.data.on_disk.array_files import ArrayFile, create
-from attree.data.on_disk.edge_tables import EdgeCounts, EdgeTables, edge_counts, id_type, piece_path, write_piece
+from attree.data.on_disk.edge_sorting import EdgeCounts, EdgeTables, edge_counts, id_type, piece_path, write_piece
 from attree.data.on_disk.graph import DESCRIPTION, OnDiskGraph, write_description, write_graph
 from attree.errors import ArgumentError, MissingDataError, expect, expect_memory, expect_path
 from attree.io.files import FolderLock, replacing, write_text

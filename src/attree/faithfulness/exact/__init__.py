@@ -38,8 +38,8 @@ with deletion from the data (`tried_pairs`). Three things keep their updates abo
 
 *Habits of models.* A model that fails its check is tried once more with what it holds or makes with one row per node
 cut to the rows (`node_tables`). A selection of nodes whose outputs it returns (`out[:batch_size]`) is undone, so that
-it returns one row per row (`attree.subject.selection`). If it returns one row for each edge, the rows of links take
-the place of its edges, which only the code after its layers then reads.
+it returns one row per row (`attree.subject.output_selection`). If it returns one row for each edge, the rows of links
+take the place of its edges, which only the code after its layers then reads.
 
 Terms:
 
@@ -53,12 +53,20 @@ Terms:
   rows: rows whose own features changed.
 - *slot*: the number of an entry among all entries of the rows that are computed together.
 
-Where to start reading: `reducer` (the engine), `recording` and `trace` (the recorded pass), `stages` (which call feeds
-which), `reduction_plan`, `plan_rows` and `changes` (which rows change), `update` (their new values), `check` and
-`row_check` (checks that a model meets the assumptions, before the engine is used), `algebra` (the arithmetic of each
-convolution; users add their own with `register_algebra`).
+Where to start reading, in this order:
+
+1. `exact_engine`: the engine, which runs everything below.
+2. `recording`: the recorded pass, with a trace of each call: `attention_update` (with attention), `message_trace`
+   (without). `stages` finds which call feeds which, `layer_graph` the edges of a call.
+3. `reduction_plan`, `changed_rows`, `call_plans`: which rows an edge changes in each call.
+4. `forward_rows`: the rows that the model's forward runs on. `attention_update`, `message_update`: their new values.
+5. `checks`, `check_samples`: whether a model meets the assumptions, before the engine is used.
+6. `convolution_algebra`: the arithmetic of each convolution; users add their own with `register_algebra`.
+
+What models need besides: `call_arguments` (arguments cut to rows), `node_tables` (tables with one row per node),
+`lazy_features` and `lazy_sums` (feature rows that are computed when they are read).
 """
 
-from attree.faithfulness.exact.algebra import LayerAlgebra, States, register_algebra
+from attree.faithfulness.exact.convolution_algebra import LayerAlgebra, States, register_algebra
 
 __all__ = ["LayerAlgebra", "States", "register_algebra"]

@@ -19,7 +19,7 @@ from torch_geometric.nn import MessagePassing
 
 from attree.attention.graph import Graph, edge_ids, find_type, plain
 from attree.attention.instruments import is_edge_index
-from attree.faithfulness.exact.algebra import LayerAlgebra
+from attree.faithfulness.exact.convolution_algebra import LayerAlgebra
 from attree.faithfulness.exact.layer_graph import LayerGraph, all_relations, one_relation
 from attree.subject.model_call import NotRowwiseError
 from attree.tensors.arrays import take_rows

@@ -18,22 +18,22 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.diagnostics import loud_noise
+from attree.attention.bypass_and_locality import loud_noise
 from attree.attention.graph import Graph
 from attree.attention.stand_ins import eval_mode
 from attree.errors import ArgumentError
-from attree.faithfulness.exact.attention_rows import LayerTrace
+from attree.faithfulness.exact.attention_update import LayerTrace
 from attree.faithfulness.exact.call_arguments import ConvArguments, MessageArguments
-from attree.faithfulness.exact.lazy_rows import Lazy, LazyRows, rows_of
+from attree.faithfulness.exact.check_samples import NODES, Sample
+from attree.faithfulness.exact.lazy_features import Lazy, LazyRows, rows_of
 from attree.faithfulness.exact.message_trace import MessageTrace
 from attree.faithfulness.exact.recording import Arguments, Layer, Recorder, Recording, RowModel, by_type, read_arguments
-from attree.faithfulness.exact.sample_rows import NODES, Sample
 from attree.faithfulness.exact.stages import EDGES, INPUT, READOUT, InputCalls, Reads, StageError, StageMode, Stages
 from attree.subject import ModelCall
 from attree.subject.arguments import Kind
 from attree.subject.facts import RUNS_ON_ROWS, facts_of
 from attree.subject.model_call import NotRowwiseError
-from attree.subject.roots import OutputLevel
+from attree.subject.target_roots import OutputLevel
 from attree.tensors.precision import same
 
 Trace = tuple[list[Tensor], list[Tensor], list[int]]

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attree.faithfulness.exact.lazy_rows import METADATA, PRODUCTS, Lazy, LazyRows, weighted_sums
+from attree.faithfulness.exact.lazy_features import METADATA, PRODUCTS, Lazy, LazyRows, weighted_sums
 from attree.tensors.arrays import expand, pointers, take_rows
 
 FEW = 8

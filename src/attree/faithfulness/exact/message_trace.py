@@ -28,7 +28,7 @@ from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from attree.attention.graph import Graph, edge_ids, find_type
 from attree.faithfulness.exact.call_arguments import ABOUT_EDGES, MessageArguments, as_columns
 from attree.faithfulness.exact.layer_graph import LayerGraph, LayerShape, one_relation
-from attree.faithfulness.exact.lazy_rows import LazyRows, Store, rows_of
+from attree.faithfulness.exact.lazy_features import LazyRows, Store, rows_of
 from attree.faithfulness.exact.lazy_sums import LazySums, SumMatrix, Sums
 from attree.subject.model_call import NotRowwiseError
 from attree.tensors.arrays import expand, row_of, take_rows

@@ -15,7 +15,7 @@ from torch import Tensor
 from attree.faithfulness.exact.call_arguments import MessageArguments, as_columns
 from attree.faithfulness.exact.call_plans import CallPlan, ChunkPlan, MessagePlan, OutputRows
 from attree.faithfulness.exact.changed_rows import Changes
-from attree.faithfulness.exact.lazy_rows import Lazy, LazyRows, Store
+from attree.faithfulness.exact.lazy_features import Lazy, LazyRows, Store
 from attree.faithfulness.exact.lazy_sums import Copies, Entries, LazySums, Sums
 from attree.faithfulness.exact.message_trace import Features, MessageTrace
 from attree.faithfulness.protocol import ReductionProtocol

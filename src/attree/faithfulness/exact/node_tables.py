@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.graph import Graph
-from attree.faithfulness.exact.lazy_rows import LazyRows, Store
+from attree.faithfulness.exact.lazy_features import LazyRows, Store
 from attree.tensors.function_modes import SwitchedMode
 
 LOOKUPS = frozenset({torch.index_select, Tensor.index_select, torch.gather, Tensor.gather, torch.take_along_dim})

@@ -19,15 +19,14 @@ from torch_geometric.nn import MessagePassing
 
 from attree.attention.capture import Attention
 from attree.attention.global_attention import GlobalCall, GlobalModuleCall, GlobalWatcher, watch_global
-from attree.attention.global_weights import KernelWeights
+from attree.attention.global_weight_matrices import KernelWeights
 from attree.attention.graph import Graph
 from attree.attention.instruments import is_edge_index
-from attree.attention.provenance import tensors_in
+from attree.attention.marked_tensors import tensors_in
 from attree.attention.softmax_hook import SoftmaxPatch, message_passing
 from attree.attention.stand_ins import copied, eval_mode, run_eagerly, stand_in
 from attree.errors import UnsupportedModelError
-from attree.faithfulness.exact.algebra import ALGEBRAS
-from attree.faithfulness.exact.attention_rows import LayerTrace, project, trace_layer
+from attree.faithfulness.exact.attention_update import LayerTrace, project, trace_layer
 from attree.faithfulness.exact.call_arguments import (
     ConvArguments,
     LayerEdges,
@@ -35,19 +34,20 @@ from attree.faithfulness.exact.call_arguments import (
     given_edges,
     given_weights,
 )
+from attree.faithfulness.exact.convolution_algebra import ALGEBRAS
 from attree.faithfulness.exact.layer_graph import LayerGraph
-from attree.faithfulness.exact.lazy_rows import LazyRows, Store, compact_features
+from attree.faithfulness.exact.lazy_features import LazyRows, Store, compact_features
 from attree.faithfulness.exact.lazy_sums import LazySums
 from attree.faithfulness.exact.message_trace import MessageTrace, trace_messages
 from attree.faithfulness.exact.node_tables import NodeNumbers, NodeTables
 from attree.faithfulness.wide_floats import WideFloats
 from attree.subject import ModelCall, Part, Subject
 from attree.subject.arguments import Kind
+from attree.subject.graph_part import take_index
 from attree.subject.head import check_output
 from attree.subject.model_call import NotRowwiseError
-from attree.subject.part import take_index
-from attree.subject.roots import OutputLevel
-from attree.subject.selection import WithoutSelection
+from attree.subject.output_selection import WithoutSelection
+from attree.subject.target_roots import OutputLevel
 from attree.tensors.function_modes import SwitchedMode
 from attree.tensors.precision import exact_dtype
 

@@ -25,10 +25,10 @@ from attree.faithfulness.exact.changed_rows import (
     Variants,
     row_groups,
 )
-from attree.faithfulness.exact.family_rows import FamilyRows
+from attree.faithfulness.exact.forward_rows import FamilyRows
 from attree.faithfulness.exact.layer_graph import LayerGraph, LayerShape
 from attree.faithfulness.exact.stages import Stages
-from attree.subject.roots import OutputLevel
+from attree.subject.target_roots import OutputLevel
 from attree.tensors.arrays import expand, pointers, row_of, take_rows
 from attree.tensors.memory import chunk_bounds
 

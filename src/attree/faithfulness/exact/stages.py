@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from attree.attention.provenance import Marks, Provenance, storage_of, tensors_in
+from attree.attention.marked_tensors import Marks, Provenance, storage_of, tensors_in
 
 INPUT = 0
 """Stage of features and other arguments with one row per node; call c, counted from 1, returns stage c."""

@@ -16,7 +16,7 @@ from attree.attribution import METHODS, AttributionMethod, ComputationTree, GAtt
 from attree.attribution.subgraphs import subgraph_pairs
 from attree.errors import expect
 from attree.evaluation import EvaluationConfig, Evaluator, MetricName
-from attree.evaluation.names import TRUTH
+from attree.evaluation.metric_names import TRUTH
 from attree.paper.cells.base import CellContext, NetCell, Result
 from attree.subject import Subject
 

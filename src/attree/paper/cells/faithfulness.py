@@ -27,7 +27,7 @@ from attree.metrics.functional.intervals import Interval, interval_of
 from attree.paper.cells.base import Cell, CellContext, NetCell, Result
 from attree.paper.networks import AuthorsSuperGAT, held_out, reported_attention
 from attree.subject import Subject
-from attree.subject.roots import Targets
+from attree.subject.target_roots import Targets
 
 METHOD_NAMES = ("gatt", "gatt_sim", "gatt_avg", "avgatt", "uniform", "random")
 """The methods that read attention, and the baselines."""

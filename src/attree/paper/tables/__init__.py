@@ -1,7 +1,7 @@
 """The tables and figures of the paper: the cells that each needs, and how it is made from their results."""
 
 from attree.paper.command import CONTENTS
-from attree.paper.item import Item
+from attree.paper.report_items import Item
 from attree.paper.tables import datasets, explanation, faithfulness, figures, other_networks
 
 _MODULES = (datasets, explanation, faithfulness, figures, other_networks)

@@ -11,9 +11,9 @@ from attree.attribution import make_methods
 from attree.data import NodeDataModule
 from attree.errors import MissingDataError
 from attree.paper.cells import Cell, Proximity, Trained
-from attree.paper.item import Item, ItemInputs, Options, Section, Table, nets_of_seeds
 from attree.paper.networks import GRAPHS, PLANETOID, REAL, SYNTHETIC, WEBKB, Net
 from attree.paper.printed_numbers import add_printed, printed, recipe
+from attree.paper.report_items import Item, ItemInputs, Options, Section, Table, nets_of_seeds
 from attree.paper.tables.rows import over_seeds
 
 WHY_EDGES = (

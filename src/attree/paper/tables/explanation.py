@@ -8,9 +8,9 @@ import pandas as pd
 
 from attree.attribution import METHODS, method_label
 from attree.paper.cells import CALCULATIONS, Calculation, Cell, Explanation
-from attree.paper.item import NEAR, Item, ItemInputs, Options, Picture, Section, Table, nets_of_seeds
 from attree.paper.networks import SYNTHETIC, Net
 from attree.paper.printed_numbers import add_printed, printed
+from attree.paper.report_items import NEAR, Item, ItemInputs, Options, Picture, Section, Table, nets_of_seeds
 from attree.paper.tables.rows import over_seeds
 from attree.report.score_figures import MethodPoint, accuracy_runtime_figure
 from attree.report.style import INK, LOOKS, SMALL_SIZE, new_figure, plain_axes

@@ -11,8 +11,8 @@ from attree.faithfulness.protocol import PROTOCOLS
 from attree.metrics.functional.faithfulness import STATISTICS
 from attree.paper.cells import Cell, FaithfulnessCell
 from attree.paper.cells.faithfulness import MOST_PROBABLE, NOISE
-from attree.paper.item import Item, ItemInputs, Options, Section, Table, nets_of_seeds
 from attree.paper.networks import GRAPHS, PLANETOID, REAL, Net
+from attree.paper.report_items import Item, ItemInputs, Options, Section, Table, nets_of_seeds
 from attree.paper.tables.rows import (
     KEYS,
     agreement,

@@ -7,8 +7,8 @@ import torch
 from attree.attribution import ComputationTree, make_methods
 from attree.evaluation import evaluate
 from attree.paper.cells import Cell, Trained, authors_targets
-from attree.paper.item import Item, ItemInputs, Options, Picture, Section
 from attree.paper.networks import PLANETOID, SYNTHETIC, Net
+from attree.paper.report_items import Item, ItemInputs, Options, Picture, Section
 from attree.paper.tables.rows import authors_protocol
 from attree.report.case_study import case_study
 from attree.report.graph_drawing import computation_tree

@@ -8,9 +8,9 @@ import pandas as pd
 from attree.metrics.functional.faithfulness import STATISTICS
 from attree.paper.cells import Cell, HeadSelection
 from attree.paper.cells.faithfulness import REPORTED
-from attree.paper.item import Item, ItemInputs, Options, Picture, Section, Table, nets_of_seeds
 from attree.paper.networks import PLANETOID, Net
 from attree.paper.printed_numbers import add_printed
+from attree.paper.report_items import Item, ItemInputs, Options, Picture, Section, Table, nets_of_seeds
 from attree.paper.tables.faithfulness import SHOWN, faithfulness_cell, under_authors_protocol
 from attree.paper.tables.rows import KEYS, agreement, beside_paper, faithfulness_rows, over_seeds
 from attree.report.sweep_figures import SETTING, sweep_figure

@@ -9,8 +9,8 @@ import pandas as pd
 
 from attree.evaluation import MetricName
 from attree.paper.cells import Cell, FaithfulnessCell, Result
-from attree.paper.item import FAR, FEW_CHANGED, NEAR
 from attree.paper.printed_numbers import add_printed
+from attree.paper.report_items import FAR, FEW_CHANGED, NEAR
 
 KEYS = ("dataset", "model", "layers", "heads", "method", "protocol", "statistic")
 

@@ -18,11 +18,11 @@ from attree.attribution import method_label
 from attree.data import GroundTruth
 from attree.errors import AttreeError, expect, expect_instance, expect_int, expect_list
 from attree.evaluation import Evaluation
-from attree.evaluation.names import OF_CLASSES, WITHIN, MetricName
+from attree.evaluation.metric_names import OF_CLASSES, WITHIN, MetricName
 from attree.faithfulness import PROTOCOLS
+from attree.report.drawn_targets import instructive_order
 from attree.report.page.network import PageNetwork
 from attree.report.page.target import Explained, relations_of
-from attree.report.selection import instructive_order
 from attree.report.style import method_looks
 from attree.source.target_labels import LABEL_VALUES, LINK_NAMES
 from attree.tensors.arrays import Bools, expand, find

@@ -11,7 +11,7 @@ import torch
 from attree.errors import ArgumentError, AttreeError, expect, expect_instance
 from attree.evaluation import Evaluation
 from attree.faithfulness import resolve_protocol
-from attree.faithfulness.whole import WholeReducer
+from attree.faithfulness.whole_graph_engine import WholeReducer
 from attree.io.files import json_ready
 from attree.report.page.content import page_content
 from attree.report.page.write import asset

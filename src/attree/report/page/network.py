@@ -27,11 +27,11 @@ from attree.attention.stand_ins import eval_mode
 from attree.errors import AttreeError
 from attree.evaluation import Evaluation
 from attree.faithfulness import PROTOCOLS, CopiesReducer
-from attree.faithfulness.exact.algebra import is_plain_linear
-from attree.faithfulness.reduction import ReductionPass
+from attree.faithfulness.effect_measures import ReductionPass
+from attree.faithfulness.exact.convolution_algebra import is_plain_linear
 from attree.faithfulness.wide_floats import WideSubject
+from attree.report.drawn_targets import DrawnPart
 from attree.report.page.target import packed
-from attree.report.selection import DrawnPart
 from attree.tensors.arrays import Bools, Floats, Ints, Rows
 from attree.tensors.precision import same
 

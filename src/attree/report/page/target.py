@@ -19,8 +19,8 @@ from attree.attention import Attention
 from attree.attribution import global_pairs
 from attree.evaluation import Evaluation
 from attree.faithfulness import Reduction
+from attree.report.drawn_targets import DrawnPart, left_out, strength_of
 from attree.report.layout import place, spacing
-from attree.report.selection import DrawnPart, left_out, strength_of
 from attree.tensors.arrays import Bools, Floats, Ints
 
 if TYPE_CHECKING:

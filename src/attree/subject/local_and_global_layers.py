@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attree.attention.diagnostics import loud_noise
+from attree.attention.bypass_and_locality import loud_noise
 from attree.attention.global_attention import (
     FIRST_MARK,
     GlobalCall,

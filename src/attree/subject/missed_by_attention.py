@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attree.attention.diagnostics import (
+from attree.attention.bypass_and_locality import (
     Bypass,
     Locality,
     measure_bypass,

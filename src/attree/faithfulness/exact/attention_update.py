@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from attree.faithfulness.exact.algebra import LayerAlgebra, States
 from attree.faithfulness.exact.call_arguments import LayerEdges
 from attree.faithfulness.exact.call_plans import CallPlan, ChunkPlan, LaterPlan, OutputRows
 from attree.faithfulness.exact.changed_rows import Changes, RefilledLoops, RowGroup, RowKeys
+from attree.faithfulness.exact.convolution_algebra import LayerAlgebra, States
 from attree.faithfulness.exact.layer_graph import LayerGraph, LayerShape
-from attree.faithfulness.exact.lazy_rows import weighted_sums
+from attree.faithfulness.exact.lazy_features import weighted_sums
 from attree.faithfulness.exact.reduction_plan import ReductionPlan
 from attree.faithfulness.protocol import ReductionProtocol
 from attree.tensors.arrays import take_rows

@@ -21,7 +21,7 @@ from torch import nn, optim
 import attree.data
 import attree.models
 from attree.cli.failure import attree_error, fail
-from attree.cli.internals import HelpFormatterMixin, actions_of, command_parsers, grouped_actions
+from attree.cli.parser_internals import HelpFormatterMixin, actions_of, command_parsers, grouped_actions
 from attree.errors import did_you_mean, expect
 from attree.io.config_files import config_hint, find_config
 from attree.io.yaml_files import check_yaml, read_yaml

@@ -111,7 +111,7 @@ class ReductionWriter:
 
 
 class ReductionEngine(ABC):
-    """One way to reduce attention; `attree.faithfulness.effects` has the list of all.
+    """One way to reduce attention; `attree.faithfulness.engine_choice` has the list of all.
 
     Args:
         subject: The subject to explain.

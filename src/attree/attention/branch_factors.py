@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from attree.attention.provenance import Provenance, storage_of, tensors_in
+from attree.attention.marked_tensors import Provenance, storage_of, tensors_in
 
 Factors = Mapping[int, float]
 """The factor of each mark."""

@@ -18,15 +18,15 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import SumAggregation
 
-from attree.attention.diagnostics import STATE, keeps_state
+from attree.attention.bypass_and_locality import STATE, keeps_state
 from attree.attention.softmax_hook import message_passing
 from attree.attention.wiring import is_plain_stack
 from attree.attribution.flows import frontier_bound
 from attree.attribution.pairs import Pairs
 from attree.attribution.subgraphs import neighbourhoods
 from attree.errors import UnsupportedModelError
+from attree.faithfulness.effect_measures import Progress, ReductionEngine, ReductionPass, ReductionWriter
 from attree.faithfulness.protocol import PROTOCOLS, ReducedRun, ReductionProtocol, reduced_run
-from attree.faithfulness.reduction import Progress, ReductionEngine, ReductionPass, ReductionWriter
 from attree.faithfulness.wide_floats import ExactRun, WideFloats, WideSubject, widened
 from attree.subject import ModelCall, Subject
 from attree.subject.arguments import Kind

@@ -13,11 +13,13 @@ from torch_geometric.nn import MessagePassing
 
 from attree.attention.softmax_hook import message_passing
 from attree.attribution.pairs import Pairs
-from attree.faithfulness.exact.attention_rows import CallUpdate, LayerTrace
+from attree.faithfulness.effect_measures import Progress, ReductionEngine, ReductionPass, ReductionWriter
+from attree.faithfulness.exact.attention_update import CallUpdate, LayerTrace
 from attree.faithfulness.exact.call_arguments import MessageArguments
 from attree.faithfulness.exact.call_plans import ChunkPlan, RootRows
+from attree.faithfulness.exact.check_samples import tried_pairs
 from attree.faithfulness.exact.checks import Checker
-from attree.faithfulness.exact.lazy_rows import Lazy, LazyRows, Store
+from attree.faithfulness.exact.lazy_features import Lazy, LazyRows, Store
 from attree.faithfulness.exact.lazy_sums import LazySums, Replaced
 from attree.faithfulness.exact.message_trace import MessageTrace
 from attree.faithfulness.exact.message_update import MessageUpdate
@@ -29,11 +31,9 @@ from attree.faithfulness.exact.recording import (
     read_arguments,
 )
 from attree.faithfulness.exact.reduction_plan import ReductionPlan
-from attree.faithfulness.exact.sample_rows import tried_pairs
 from attree.faithfulness.exact.stages import INPUT, Stages
 from attree.faithfulness.protocol import PROTOCOLS, ReductionProtocol, reduced_run
-from attree.faithfulness.reduction import Progress, ReductionEngine, ReductionPass, ReductionWriter
-from attree.faithfulness.whole import fills_loops, rows_are_edges, rows_left
+from attree.faithfulness.whole_graph_engine import fills_loops, rows_are_edges, rows_left
 from attree.faithfulness.wide_floats import ExactRun, WideSubject
 from attree.subject import Part, Subject
 from attree.subject.model_call import NotRowwiseError

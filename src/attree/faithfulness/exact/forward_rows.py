@@ -16,7 +16,7 @@ from attree.faithfulness.exact.call_plans import CopiedRows, OutputRows, RootRow
 from attree.faithfulness.exact.changed_rows import RowKeys, Variants
 from attree.faithfulness.exact.layer_graph import LayerGraph
 from attree.faithfulness.exact.stages import Stages
-from attree.subject.roots import OutputLevel
+from attree.subject.target_roots import OutputLevel
 from attree.tensors.arrays import expand, group, take_rows
 
 

@@ -17,7 +17,7 @@ from attree.attribution.pairs import Pairs
 from attree.attribution.subgraphs import subject_pairs
 from attree.faithfulness.exact.stages import Reads
 from attree.subject import Part, Subject
-from attree.subject.roots import OutputLevel
+from attree.subject.target_roots import OutputLevel
 from attree.tensors.arrays import expand, group, pointers
 
 NODES = 24

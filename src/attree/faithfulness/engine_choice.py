@@ -18,11 +18,11 @@ from attree.attention.capture import Attention
 from attree.attention.graph import Graph, plain
 from attree.attribution.pairs import Pairs
 from attree.errors import ArgumentError, UnsupportedModelError, expect, expect_bool, expect_instance
-from attree.faithfulness.copies import CopiesReducer
-from attree.faithfulness.exact.reducer import ExactPass, ExactReducer, finds_out_deletion
+from attree.faithfulness.copies_engine import CopiesReducer
+from attree.faithfulness.effect_measures import Progress, Reduction, ReductionEngine, ReductionPass
+from attree.faithfulness.exact.exact_engine import ExactPass, ExactReducer, finds_out_deletion
 from attree.faithfulness.protocol import ReductionProtocol, resolve_protocol
-from attree.faithfulness.reduction import Progress, Reduction, ReductionEngine, ReductionPass
-from attree.faithfulness.whole import WholeReducer, is_known_to_delete, reads_other_edges
+from attree.faithfulness.whole_graph_engine import WholeReducer, is_known_to_delete, reads_other_edges
 from attree.subject import Head, Subject
 from attree.subject.facts import facts_of
 from attree.subject.model_call import NotLocalError, NotRowwiseError

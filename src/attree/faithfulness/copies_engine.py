@@ -17,12 +17,12 @@ from torch.nn import MultiheadAttention
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.global_attention import global_modules
-from attree.attention.provenance import tensors_in
+from attree.attention.marked_tensors import tensors_in
 from attree.attention.stand_ins import eval_mode
 from attree.attribution.pairs import Pairs
 from attree.attribution.subgraphs import neighbourhoods
+from attree.faithfulness.effect_measures import Progress, ReductionEngine, ReductionPass, ReductionWriter
 from attree.faithfulness.protocol import ReducedRun, ReductionProtocol, reduced_run
-from attree.faithfulness.reduction import Progress, ReductionEngine, ReductionPass, ReductionWriter
 from attree.faithfulness.shared_rows import SharedRows, sharing
 from attree.faithfulness.wide_floats import ExactRun, WideSubject
 from attree.subject import Part, Subject
