@@ -31,6 +31,9 @@ BYPASSED = "bypassed layers"
 
 _REGISTRIES = frozenset({"_parameters", "_buffers", "_modules", "training"})
 
+_PLAIN = frozenset({type(None), bool, int, float, str})
+"""Types of most attributes of a module. Looking a type up takes a tenth of the time of `isinstance` with a union."""
+
 _OF_TRAINER = frozenset({"_current_fx_name", "_metric_attributes"})
 """Attributes in which Lightning notes which hook runs and which metrics it has logged."""
 
@@ -90,11 +93,13 @@ def _attributes(module: nn.Module) -> Hashable:
 
 def _value(value: Any, depth: int = 0) -> Hashable:
     """Return a hashable summary of a module's attribute; large values and tensors count by identity."""
-    if value is None or isinstance(value, bool | int | float | str):
+    if type(value) in _PLAIN:
         return value
     if isinstance(value, Tensor):
         return id(value), None if value.is_inference() else value._version
-    if not isinstance(value, dict | list | tuple | set | frozenset) or len(value) > LONGEST or depth == DEEPEST:
+    if isinstance(value, (int, float, str)):
+        return value
+    if not isinstance(value, (dict, list, tuple, set, frozenset)) or len(value) > LONGEST or depth == DEEPEST:
         return id(value)
     entries = (*value, *value.values()) if isinstance(value, dict) else value
     return id(type(value)), tuple(_value(entry, depth + 1) for entry in entries)
