@@ -21,7 +21,7 @@ from attree.attention.capture import Attention
 from attree.attribution import GAtt, GAttSim, Pairs
 from attree.evaluation import evaluate
 from attree.metrics.functional import pearson
-from attree.paper.cells import CellContext, authors_targets
+from attree.paper.cells import CellContext, paper_targets
 from attree.paper.networks import Net
 from attree.subject import Subject
 
@@ -76,7 +76,7 @@ def main() -> None:
             model, _ = context.model(net)
             graph = context.node_data(Net(dataset, layers=layers)).graph
             result = evaluate(
-                model, graph, authors_targets(graph.num_nodes), ["gatt", "gatt_avg", "gatt_sim"], ["weight"]
+                model, graph, paper_targets(graph.num_nodes), ["gatt", "gatt_avg", "gatt_sim"], ["weight"]
             )
             attention = Subject.of_data(model, graph).attention
             scores_by_reading = readings(attention, result.pairs, dict(result.pair_scores))

@@ -44,7 +44,7 @@ from attree.evaluation.columns import PairColumns
 from attree.evaluation.metric_names import TRUTH, WITHIN, MetricName
 from attree.io.files import write_npz, write_text
 from attree.metrics.functional import interval_of, pearson, strongest_effects
-from attree.paper.cells import authors_targets
+from attree.paper.cells import paper_targets
 from attree.paper.networks import Net, held_out, make_data, train
 from attree.paper.printed_numbers import RECIPES, Recipe
 
@@ -92,7 +92,7 @@ def measure(net: Net, root: str, path: Path) -> None:
     data.setup()
     model, accuracy = train(net, data)
     graph: Data = held_out(data) if isinstance(data, GraphDataModule) else data.graph
-    targets: Any = "all" if isinstance(data, GraphDataModule) else authors_targets(graph.num_nodes)
+    targets: Any = "all" if isinstance(data, GraphDataModule) else paper_targets(graph.num_nodes)
     truth = None if isinstance(data, GraphDataModule) else data.truth
     result = attree.evaluate(model, graph, targets, METHODS, PROTOCOLS, truth)
     pairs = result.columns().on_cpu()

@@ -23,7 +23,7 @@ from attree.paper.cells import (
     Explanation,
     FaithfulnessCell,
     HeadSelection,
-    authors_targets,
+    paper_targets,
 )
 from attree.paper.cells.faithfulness import _correlations
 from attree.paper.networks import Net
@@ -58,8 +58,8 @@ def test_saliency_with_self_loops_masked_is_the_printed_one(context: CellContext
 
 def test_targets_are_the_authors() -> None:
     legacy = np.random.RandomState(0)
-    assert authors_targets(500).tolist() == sorted(legacy.choice(500, 100, replace=False).tolist())
-    assert authors_targets(5).tolist() == [0, 1, 2, 3, 4]
+    assert paper_targets(500).tolist() == sorted(legacy.choice(500, 100, replace=False).tolist())
+    assert paper_targets(5).tolist() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.needs("webkb/texas")
@@ -69,7 +69,7 @@ def test_faithfulness_is_what_evaluate_says_and_is_measured_once(context: CellCo
     result = cell.result(context)
     model, accuracy = context.model(net)
     graph = context.node_data(Net("Texas")).graph
-    expected = evaluate(model, graph, authors_targets(graph.num_nodes, 60), ["gatt", "random"], ["weight"])
+    expected = evaluate(model, graph, paper_targets(graph.num_nodes, 60), ["gatt", "random"], ["weight"])
     for name, value in expected.metrics.items():
         assert result["metrics"][name] == pytest.approx(value, abs=1e-6)
     assert result["accuracy"] == accuracy
@@ -94,7 +94,7 @@ def test_the_authors_dpc_is_that_of_the_most_probable_class(context: CellContext
     result = FaithfulnessCell(net, ("weight",), targets=3).result(context)
     model, _ = context.model(net)
     graph = context.node_data(Net("Texas")).graph
-    found = evaluate(model, graph, authors_targets(graph.num_nodes, 3), ["gatt"], ["weight"])
+    found = evaluate(model, graph, paper_targets(graph.num_nodes, 3), ["gatt"], ["weight"])
     pairs, deltas = found.pairs, []
     with torch.no_grad():
         before = model(graph.x, graph.edge_index).softmax(dim=-1)
@@ -120,7 +120,7 @@ def test_single_heads_are_scored_against_the_whole_networks_reductions(context: 
     assert set(result["pearson"]) == {"0,0", "1,0", "2,0"}
     model, _ = context.model(net)
     graph = context.node_data(Net("Texas")).graph
-    found = evaluate(model, graph, authors_targets(graph.num_nodes, 10), [GAtt((1, 0))], ["weight"])
+    found = evaluate(model, graph, paper_targets(graph.num_nodes, 10), [GAtt((1, 0))], ["weight"])
     expected = pearson(found.pair_scores["gatt"], found.reductions["weight"].delta_pc)
     assert result["pearson"]["1,0"] == pytest.approx(float(expected), abs=1e-6)
 

@@ -349,12 +349,16 @@ def edge_ids(graph: Graph, given_edges: Any, edge_index: Any, step: int | None =
     if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
         return None
     if graph.types is None:
-        return _with_loops(edge_index, graph.edge_index[:, : graph.num_proper_edges])
+        return _ids_with_loops(edge_index, graph.edge_index[:, : graph.num_proper_edges])
     if isinstance(given_edges, Mapping):
         kind = find_type(graph, edge_index)
-        return _several_types(graph, given_edges, edge_index) if kind is None else _one_type(graph, kind, edge_index)
+        return (
+            _ids_of_several_types(graph, given_edges, edge_index)
+            if kind is None
+            else _ids_of_one_type(graph, kind, edge_index)
+        )
     kind = find_type(graph, given_edges)
-    return None if kind is None else _one_type(graph, kind, edge_index)
+    return None if kind is None else _ids_of_one_type(graph, kind, edge_index)
 
 
 def find_type(graph: Graph, edge_index: Any) -> EdgeType | None:
@@ -372,7 +376,7 @@ def find_type(graph: Graph, edge_index: Any) -> EdgeType | None:
     return matching[0] if len(matching) == 1 else None
 
 
-def _one_type(graph: Graph, kind: EdgeType, edge_index: Tensor) -> Tensor | None:
+def _ids_of_one_type(graph: Graph, kind: EdgeType, edge_index: Tensor) -> Tensor | None:
     """Return the ids of the edges of one type; the convolution may have dropped or added self-loops."""
     types = graph.types
     assert types is not None
@@ -386,11 +390,11 @@ def _one_type(graph: Graph, kind: EdgeType, edge_index: Tensor) -> Tensor | None
     loops = torch.arange(len(types.nodes(kind[0])), device=graph.device) + graph.num_proper_edges + start
     # A given self-loop is an edge of its type, even if the convolution moves it to the end.
     loops[typed_edges[0, ~proper]] = (~proper).nonzero().view(-1) + first
-    numbers = _with_loops(edge_index, typed_edges[:, proper])
+    numbers = _ids_with_loops(edge_index, typed_edges[:, proper])
     return None if numbers is None else torch.cat([proper.nonzero().view(-1) + first, loops])[numbers]
 
 
-def _with_loops(edge_index: Tensor, proper: Tensor) -> Tensor | None:
+def _ids_with_loops(edge_index: Tensor, proper: Tensor) -> Tensor | None:
     """Return edge numbers in which self-loops come last, in the order of nodes; other edges keep their order."""
     is_proper = edge_index[0] != edge_index[1]
     if not torch.equal(edge_index[:, is_proper], proper):
@@ -398,9 +402,11 @@ def _with_loops(edge_index: Tensor, proper: Tensor) -> Tensor | None:
     return torch.where(is_proper, is_proper.cumsum(0) - 1, proper.shape[1] + edge_index[0])
 
 
-def _several_types(graph: Graph, given_edges: Mapping[Any, Any], edge_index: Tensor) -> Tensor | None:
-    """Return edge ids if the edges of several types are concatenated, each with its own node offsets, as in HGT."""
+def _ids_of_several_types(graph: Graph, given_edges: Mapping[Any, Any], edge_index: Tensor) -> Tensor | None:
+    """Return the ids in `Graph.edge_index` of the edges of several types in one list, as in HGT; None for others.
 
+    Each type has its own offset of node numbers.
+    """
     types = graph.types
     assert types is not None
     parts, begin = [], 0

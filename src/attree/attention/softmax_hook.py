@@ -193,7 +193,7 @@ class SoftmaxPatch:
 
     def _make_patched(self, function: FunctionType) -> FunctionType | None:
         """Return a copy of a function with the other softmax; None if the function never reaches PyG's softmax."""
-        reads, imports, names = _names(function.__code__)
+        reads, imports, names = _names_in_bytecode(function.__code__)
         replacements = {}
         for name, attributes in reads.items():
             value = function.__globals__.get(name)
@@ -271,10 +271,11 @@ def _original(value: Any) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _names(code: CodeType) -> tuple[dict[str, Names], Names, Names]:
-    """Return the globals that code reads with their attributes, the modules it imports, and all names it uses.
+def _names_in_bytecode(code: CodeType) -> tuple[dict[str, Names], Names, Names]:
+    """Return the names in the bytecode of a function, among which its softmax is looked for.
 
-    Nested functions are included.
+    These are the globals that it reads with their attributes, the modules it imports, and all names it uses. Nested
+    functions are included.
     """
 
     steps = list(get_instructions(code))
@@ -287,7 +288,7 @@ def _names(code: CodeType) -> tuple[dict[str, Names], Names, Names]:
             reads[step.argval] = reads.get(step.argval, frozenset()) | ({following.argval} if is_read else set())
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            inner_reads, inner_imports, inner_names = _names(constant)
+            inner_reads, inner_imports, inner_names = _names_in_bytecode(constant)
             imports, names = imports | inner_imports, names | inner_names
             for name, asked_for in inner_reads.items():
                 reads[name] = reads.get(name, frozenset()) | asked_for

@@ -116,7 +116,7 @@ def attribute_nodes(
             f"Expected argument `method` to be a walk with weights (gatt, uniform, structure), but got {method.name}: "
             "effects of nodes are those of `attree.faithfulness.node_effects`."
         )
-    parts = list(_parts(subject, targets, method, memory))
+    parts = list(_scores_of_target_chunks(subject, targets, method, memory))
     sizes = torch.cat([part.ptr.diff() for part in parts]) if parts else subject.graph.source[:0]
     return NodeAttribution(
         method.name,
@@ -128,8 +128,10 @@ def attribute_nodes(
     )
 
 
-def _parts(subject: Subject, targets: Targets, method: FlowMethod, memory: int) -> Iterator[NodeAttribution]:
-    """Yield the node scores of consecutive targets."""
+def _scores_of_target_chunks(
+    subject: Subject, targets: Targets, method: FlowMethod, memory: int
+) -> Iterator[NodeAttribution]:
+    """Yield the scores of nodes for consecutive chunks of targets, each as large as the memory allows."""
     table, roots = method.start(subject, targets)
     wiring = method.wiring_of(table)
     weights = method.walk_weights(table.alphas, table.used)

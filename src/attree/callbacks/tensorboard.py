@@ -120,20 +120,21 @@ def results_text(metrics: Mapping[str, float], headline: str = "") -> str:
     meanings = [f"**{truth}**: {DESCRIPTIONS[TRUTH]}"] if truth in short.headers else []
     if set(short.headers) - {truth}:
         meanings.append(f"**{'the other columns' if meanings else 'the columns'}**: {DESCRIPTIONS[WITHIN]}")
-    others = [f"{name} {metrics[name]:.4f}" for name in accuracy_names(metrics)]
+    others = [f"{name} {metrics[name]:.4f}" for name in charted_accuracies(metrics)]
     more = "All runs side by side, with their explanations: the tab *Explanations*."
     head = [f"**{line}**\n" for line in headline.splitlines()]
     return "\n".join([*head, *lines, "", *[f"{text}\n" for text in (*meanings, *others, more)]])
 
 
-def accuracy_names(metrics: Iterable[str]) -> list[str]:
-    """Return the names of validation accuracies, whatever a module calls them; without any, all accuracies.
+def charted_accuracies(metrics: Iterable[str]) -> list[str]:
+    """Return the names of the accuracies that charts in TensorBoard and of sweeps put beside measures of explanations.
 
-    Where there are none, areas under the curve are taken: those of a network that predicts links.
+    These are validation accuracies, whatever a module calls them; without any, all accuracies. Where there are
+    none, areas under the curve are taken: those of a network that predicts links.
 
-    >>> accuracy_names(["train/loss", "val_acc", "train_acc"]), accuracy_names(["val/loss", "Accuracy"])
+    >>> charted_accuracies(["train/loss", "val_acc", "train_acc"]), charted_accuracies(["val/loss", "Accuracy"])
     (['val_acc'], ['Accuracy'])
-    >>> accuracy_names(["val/loss", "val/auc", "explain/gatt/truth_auroc"])
+    >>> charted_accuracies(["val/loss", "val/auc", "explain/gatt/truth_auroc"])
     ['val/auc']
     """
     candidates = [name for name in metrics if not name.startswith(PREFIX)]
@@ -203,7 +204,7 @@ class TensorBoardWriter:
         if int(os.environ.get(RUNS_BESIDE, "0")) > MAX_RUNS_SHOWN:
             return
         # TensorBoard reads tags as patterns, so an accuracy that is logged later is in the chart too.
-        charts = {"attree": {"accuracy": accuracy_names(metrics) or [ANY_ACCURACY]}}
+        charts = {"attree": {"accuracy": charted_accuracies(metrics) or [ANY_ACCURACY]}}
         numbers: list[tuple[str, str | None]] = [(TRUTH, None)] if evaluator.truth is not None else []
         numbers += [(WITHIN, protocol.name) for protocol in evaluator.protocols]
         for statistic, protocol in numbers:
@@ -282,7 +283,7 @@ class TensorBoardWriter:
 
         TensorBoard takes the metrics' values from the curves of the same name.
         """
-        names = accuracy_names(metrics)
+        names = charted_accuracies(metrics)
         names += [name for name in metrics if name.endswith((f"/{WITHIN}", f"/{FAITHFULNESS}", f"/{TRUTH}"))]
         experiment, begun, ended = hparams(hyperparameters(pl_module, trainer), dict.fromkeys(names, 0.0))
         _put_first(experiment, TICKED)

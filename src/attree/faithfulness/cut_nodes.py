@@ -33,7 +33,8 @@ from attree.errors import UnsupportedModelError, expect, expect_instance, expect
 from attree.faithfulness.effect_measures import ReductionWriter
 from attree.faithfulness.engine_choice import SET_ENGINES, Reducer
 from attree.faithfulness.protocol import ReducedRun, ReductionProtocol, reduced_run, resolve_protocol
-from attree.faithfulness.shared_rows import Removed, SharedRows, sharing
+from attree.faithfulness.shared_attention import Removed
+from attree.faithfulness.shared_rows import SharedRows, sharing
 from attree.faithfulness.wide_floats import WideSubject
 from attree.subject import Part, Subject
 from attree.subject.arguments import Kind

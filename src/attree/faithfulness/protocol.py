@@ -222,7 +222,7 @@ class ReducedRun(Watcher):
         if scores.shape[0] == 0 or not self.is_reducing or self._is_readout(call):
             return softmax(scores)
         edges = call.scored_edges(scores.shape[0] if relation is None else relation.numel())
-        is_reduced = None if edges is None else self._is_reduced(call, edges)
+        is_reduced = None if edges is None else self._reduced_in_layer(call, edges)
         if is_reduced is None:
             got = f"{scores.shape[0]} scores are not one for each" if edges is None else "its edges are others"
             raise UnsupportedModelError(
@@ -239,7 +239,7 @@ class ReducedRun(Watcher):
             return None
         if self._is_readout(call):
             return None
-        is_reduced = self._is_reduced(call, call.edges)
+        is_reduced = self._reduced_in_layer(call, call.edges)
         if is_reduced is None or is_reduced.numel() != messages.shape[call.conv.node_dim]:
             raise UnsupportedModelError(
                 f"Expected {type(call.conv).__name__} to send one message along each edge of the graph it is given, "
@@ -259,8 +259,8 @@ class ReducedRun(Watcher):
         assert self._graph is not None
         return self._graph.types is None and call.pools(self._graph.num_nodes)
 
-    def _is_reduced(self, call: LayerCall, edges: Any) -> Tensor | None:
-        """Return a mask of the reduced ones among the edges of a layer; None if they are not edges of the graph."""
+    def _reduced_in_layer(self, call: LayerCall, edges: Any) -> Tensor | None:
+        """Return which edges of a running layer the protocol reduces; None if these are no edges of the graph."""
         assert self._graph is not None
         given_edges = plain(call.given_edges)
         ids = owner_ids(self._graph, given_edges, edges, call.number)

@@ -97,7 +97,7 @@ def reads_other_edges(subject: Subject, call: ModelCall, again: bool = False) ->
     for where, is_wide in ((part, True), (part, False), (call, True), (call, False)):
         try:
             with WideFloats() if is_wide else nullcontext():
-                differs = _differ(widened(where) if is_wide else where, of_rows, again)
+                differs = _deletion_differs(widened(where) if is_wide else where, of_rows, again)
             break
         except Exception:
             continue
@@ -124,8 +124,8 @@ def _part(subject: Subject, call: ModelCall) -> ModelCall:
 
 
 @torch.no_grad()
-def _differ(call: ModelCall, of_rows: bool, again: bool) -> bool:
-    """Whether outputs without some edges depend on whether these are deleted, or only leave the softmaxes."""
+def _deletion_differs(call: ModelCall, of_rows: bool, again: bool) -> bool:
+    """Whether it makes a difference if edges are deleted from the data of a whole pass, or only leave the softmaxes."""
     graph = call.graph
     for edges in _edge_sets(graph.num_proper_edges)[: 1 if again else None]:
         edges = edges.to(graph.device)

@@ -219,7 +219,7 @@ def explained_by_user(
         expect(is_same, "data", "a subject of the same model", "a subject of another model")
         return ExplainedModel(data, asked_targets(data, targets, num_targets, seed), truth=truth)
     source = source_of(data, seed)
-    check_weights(model)
+    check_explained_weights(model)
     if source.is_one_graph:
         is_users = source.graphs[0] is data
         graph = source.on([0], None if is_users else _device_of(model))
@@ -353,8 +353,8 @@ def _device_of(model: nn.Module) -> torch.device | None:
     return next((parameter.device for parameter in model.parameters()), None)
 
 
-def check_weights(model: nn.Module) -> None:
-    """Raise if a weight of the model is NaN or infinite, or a buffer NaN."""
+def check_explained_weights(model: nn.Module) -> None:
+    """Raise if the model to explain has a weight that is NaN or infinite, or a buffer NaN."""
     tensors = [*model.named_parameters(), *model.named_buffers()]
     dense = [(name, values) for name, values in tensors if not is_lazy(values) and values.is_floating_point()]
     for name, values in dense:

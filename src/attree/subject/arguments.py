@@ -79,8 +79,8 @@ class LinkArguments:
         """Return the model's own arguments: names, values, and how many are passed by position."""
         place = names.index(self.joined)
         ends = values[place].unbind(0)
-        own = ends[::-1] if self.is_swapped else ends
-        passed = (self.make(own),) if len(self.names) == 1 else tuple(own)
+        model_ends = ends[::-1] if self.is_swapped else ends
+        passed = (self.make(model_ends),) if len(self.names) == 1 else tuple(model_ends)
         more = len(passed) - 1 if place < num_positional else 0
         return (
             (*names[:place], *self.names, *names[place + 1 :]),

@@ -134,11 +134,13 @@ def _with_edge_list(data: Data, name: str) -> Data:
     if not square:
         return data
     edges, values = to_edge_index(matrix)
-    edges, given = edges.flip(0), data.get("edge_index", None)
-    if given is not None:
-        if not isinstance(given, Tensor) or not torch.equal(sort_edge_index(given), sort_edge_index(edges)):
+    edges, listed_edges = edges.flip(0), data.get("edge_index", None)
+    if listed_edges is not None:
+        if not isinstance(listed_edges, Tensor) or not torch.equal(
+            sort_edge_index(listed_edges), sort_edge_index(edges)
+        ):
             return data
-        edges = given
+        edges = listed_edges
     if bool((values != 1).any()):
         return data
     data = copy.copy(data)

@@ -387,17 +387,17 @@ def _chosen_nodes(call: ModelCall, rows: int, nodes: range | None = None) -> Out
         nodes: The nodes of the explained type; None for all.
     """
     nodes = range(call.num_nodes) if nodes is None else nodes
-    chosen = _selected_nodes(call, rows, nodes)
-    if chosen is None and rows > CHOSEN_ROWS:
+    row_nodes = _selected_nodes(call, rows, nodes)
+    if row_nodes is None and rows > CHOSEN_ROWS:
         raise _ask(call, rows)
-    if chosen is None:
+    if row_nodes is None:
         reads = nodes_read(call, list(range(rows)))
         if reads is None or not bool((reads.any(dim=0).sum(dim=1) == 1).all()):
             raise _ask(call, rows)
-        chosen = reads.any(dim=0).long().argmax(dim=1).to(call.edge_index.device)
-    if chosen.unique().numel() != rows:
+        row_nodes = reads.any(dim=0).long().argmax(dim=1).to(call.edge_index.device)
+    if row_nodes.unique().numel() != rows:
         raise _ask(call, rows)
-    return OutputLevel("node", nodes=chosen)
+    return OutputLevel("node", nodes=row_nodes)
 
 
 def _selected_nodes(call: ModelCall, rows: int, nodes: range) -> Tensor | None:
@@ -410,12 +410,12 @@ def _selected_nodes(call: ModelCall, rows: int, nodes: range) -> Tensor | None:
         return None
     read = reads.any(dim=0)
     for selected in reversed(selections.nodes):
-        chosen = selected + nodes.start
-        if chosen.numel() != rows:
+        row_nodes = selected + nodes.start
+        if row_nodes.numel() != rows:
             continue
-        others = read.scatter(1, chosen[sample.to(chosen.device)].cpu().view(-1, 1), False)
+        others = read.scatter(1, row_nodes[sample.to(row_nodes.device)].cpu().view(-1, 1), False)
         if bool(read.any()) and not bool(others.any()):
-            return chosen
+            return row_nodes
     return None
 
 

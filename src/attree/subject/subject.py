@@ -73,10 +73,10 @@ class RecordedPass:
                 pools.append(trace)
                 return call.run()
 
-        kept = kept_tensors(call.user_model) if call.original is not None else nullcontext()
+        watched_writes = kept_tensors(call.user_model) if call.original is not None else nullcontext()
         try:
             try:
-                with kept:
+                with watched_writes:
                     attention = capture_run(
                         call.model, run, graph, wiring, arguments=call.described, everywhere=everywhere
                     )
@@ -100,9 +100,9 @@ class RecordedPass:
     @classmethod
     def _without_tree(cls, call: ModelCall, graph: Graph, reason: UnsupportedModelError) -> RecordedPass:
         """Run a call whose layers form no computation tree, and record what is known all the same."""
-        kept = kept_tensors(call.user_model) if call.original is not None else nullcontext()
+        watched_writes = kept_tensors(call.user_model) if call.original is not None else nullcontext()
         try:
-            with kept:
+            with watched_writes:
                 attention = without_tree(call.model, call.run, call.values, graph, reason)
             reads_edges = attention.runs_on_data or _reads_edges(call, attention.output)
         except WritesTensorError:

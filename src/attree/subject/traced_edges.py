@@ -164,13 +164,13 @@ def _on_copies(call: ModelCall, graph: Graph) -> dict[int, _Copies]:
         order = node.argsort(stable=True)
         node, edge_of, is_start, ends = node[order], edge_of[order], is_start[order], order.argsort()[ends]
     lists = _edge_lists(call.on(Part(node, ends)))
-    found = {}
+    copies_of_steps = {}
     for step, of_step in lists.items():
         inside = of_step[:, (of_step < node.numel()).all(dim=0)]
         from_edge = (edge_of[inside[0]] == edge_of[inside[1]]) & (inside[0] != inside[1]) & (edge_of[inside[0]] >= 0)
         source, destination = inside[:, from_edge]
-        found[step] = _Copies(node[inside[:, from_edge]], edge_of[source], is_start[destination])
-    return found
+        copies_of_steps[step] = _Copies(node[inside[:, from_edge]], edge_of[source], is_start[destination])
+    return copies_of_steps
 
 
 @dataclass(frozen=True)
@@ -231,14 +231,14 @@ def _owners_in_order(
     ends = list(zip(*edges.tolist(), strict=True))
     of_copies = list(zip(*copies.ends.tolist(), strict=True))
     for last in (False, True):
-        places, rest = [], len(of_copies)
+        places, num_left = [], len(of_copies)
         for place in reversed(range(len(ends))) if last else range(len(ends)):
-            waiting = rest - 1 if last else len(of_copies) - rest
-            if rest and ends[place] == of_copies[waiting]:
+            waiting = num_left - 1 if last else len(of_copies) - num_left
+            if num_left and ends[place] == of_copies[waiting]:
                 places.append(place)
-                rest -= 1
+                num_left -= 1
         owner = torch.full_like(edges[0], NO_EDGE)
-        if rest == 0:
+        if num_left == 0:
             owner[torch.tensor(places[::-1] if last else places, dtype=torch.long)] = copies.edge
             is_right = True
             for deleted, lists in runs:
@@ -263,9 +263,9 @@ def _owners_by_ends(graph: Graph, edges: Tensor, owners: _Owners, is_reversed: b
         owners: The owners that are known.
         is_reversed: Look for edges against the direction of messages.
     """
-    given = graph.original_edge_index.flip(0) if is_reversed else graph.original_edge_index
+    data_edges = graph.original_edge_index.flip(0) if is_reversed else graph.original_edge_index
     size = int(max(graph.num_nodes - 1, int(edges.max()) if edges.numel() else 0)) + 1
-    keys, order = (given[0] * size + given[1]).sort()
+    keys, order = (data_edges[0] * size + data_edges[1]).sort()
     of_messages = edges[0] * size + edges[1]
     place, is_found = find(keys, of_messages)
     is_found &= (owners.owner < 0) & (edges[0] != edges[1])

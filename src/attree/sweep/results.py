@@ -19,7 +19,7 @@ from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, TrialState
 
 from attree.attribution import METHODS
-from attree.callbacks.tensorboard import accuracy_names
+from attree.callbacks.tensorboard import charted_accuracies
 from attree.evaluation.metric_names import FAITHFULNESS, TRUTH
 from attree.io.files import write_text
 from attree.io.yaml_files import read_yaml
@@ -118,7 +118,7 @@ def traded_metrics(results: pd.DataFrame, metrics: Sequence[str]) -> tuple[str |
         metrics: Names of the metrics to show.
     """
     logged = [name for name in results.columns if "acc" in name and results[name].notna().any()]
-    accuracies = accuracy_names([name for name in metrics if name in logged]) or accuracy_names(logged)
+    accuracies = charted_accuracies([name for name in metrics if name in logged]) or charted_accuracies(logged)
     of_methods = [name for name in metrics if method_of(name) is not None and results[name].notna().any()]
     headlines = [name for name in of_methods if name.rpartition("/")[2] in (FAITHFULNESS, TRUTH)]
     return accuracies[0] if accuracies else None, headlines or of_methods

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from attree.callbacks.tensorboard import accuracy_names, write_figures_run
+from attree.callbacks.tensorboard import charted_accuracies, write_figures_run
 from attree.io.files import replacing, write_text
 from attree.io.terminal import print_whole
 from attree.report.pareto_figures import frontier_figure, pareto_figure
@@ -130,7 +130,7 @@ def _objectives(plan: Plan, results: pd.DataFrame, metrics: Sequence[str]) -> di
 def _accuracy(objectives: Mapping[str, Direction], results: pd.DataFrame, metrics: Sequence[str]) -> str | None:
     """Return the accuracy that the best settings must have: an objective, or else the one that is traded."""
     maximised = [name for name, direction in objectives.items() if direction == "maximize" and name in results]
-    return next(iter(accuracy_names(maximised)), traded_metrics(results, metrics)[0])
+    return next(iter(charted_accuracies(maximised)), traded_metrics(results, metrics)[0])
 
 
 def draw_figures(

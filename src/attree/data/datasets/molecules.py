@@ -102,7 +102,7 @@ def _close_rings(size: int, free: list[int], bonds: list[tuple[int, int]], rng: 
     import networkx as nx
 
     tree = nx.Graph(bonds)
-    taken: set[frozenset[int]] = set()
+    ring_bonds: set[frozenset[int]] = set()
     rings = []
     for _ in range(int(rng.integers(4))):
         ring = int(rng.choice((5, 6, 8)))
@@ -112,11 +112,11 @@ def _close_rings(size: int, free: list[int], bonds: list[tuple[int, int]], rng: 
             for last, path in nx.single_source_shortest_path(tree, first, ring - 1).items()
             if first < last and len(path) == ring and free[first] > 0 and free[last] > 0
         ]
-        pairs = [pair for pair in pairs if taken.isdisjoint(map(frozenset, pairwise(pair[2])))]
+        pairs = [pair for pair in pairs if ring_bonds.isdisjoint(map(frozenset, pairwise(pair[2])))]
         if not pairs:
             continue
         first, last, path = pairs[int(rng.integers(len(pairs)))]
-        taken.update(map(frozenset, pairwise(path)))
+        ring_bonds.update(map(frozenset, pairwise(path)))
         bonds.append((first, last))
         free[first] -= 1
         free[last] -= 1

@@ -59,18 +59,19 @@ class NodeFile:
             yield from ArrayFile(self.path).pieces(READ_ROWS)
         elif self.kind == "ids":
             mask = np.zeros(self.stated or 0, dtype=bool)
-            for frame in self._frames():
+            for frame in self.read_tables():
                 mask[frame.to_numpy().reshape(-1)] = True
             yield mask
         else:
-            for frame in self._frames():
+            for frame in self.read_tables():
                 values = frame.to_numpy()
                 if self.kind == "labels":
                     yield np.where(np.isnan(values), -1, values).reshape(-1).astype(np.int64)
                 else:
                     yield values.astype(np.float32) if values.shape[1] > 1 or values.dtype.kind == "f" else values[:, 0]
 
-    def _frames(self) -> Iterator[pd.DataFrame]:
+    def read_tables(self) -> Iterator[pd.DataFrame]:
+        """Yield the rows of a Parquet file, or of a CSV file of OGB, as tables of at most `READ_ROWS` rows."""
         try:
             if self.path.suffix == ".parquet":
                 import pyarrow.parquet as pq
@@ -88,7 +89,7 @@ class NodeFile:
 
 def ogb_nodes(source: Path) -> dict[str, NodeFile]:
     """Return the attributes of nodes in a folder of OGB's raw files, and the masks of its split."""
-    counts = [int(number) for frame in NodeFile(source / OGB_FILES[1])._frames() for number in frame[0]]
+    counts = [int(number) for frame in NodeFile(source / OGB_FILES[1]).read_tables() for number in frame[0]]
     expect(len(counts) == 1, "source", "a dataset of one graph", f"{len(counts)} graphs")
     files = {}
     for name, place, kind in (("x", OGB_FILES[2], "rows"), ("y", OGB_FILES[3], "labels")):

@@ -151,7 +151,7 @@ class RowCheck:
         if len(arguments.inputs) != len(before):
             raise NotRowwiseError("its forward calls other layers on rows")
         # Inputs that no call feeds do not depend on the reduced edge, so they need no check.
-        fed = self._feeds(arguments)
+        fed = self._checked_feeds(arguments)
         for side, x, recorded in zip(sides, arguments.inputs, before, strict=True):
             is_no_decoy = ~self.sample.decoy[_node_rows(self.sample, layer, side)[0]]
             if fed[side] and (
@@ -185,8 +185,11 @@ class RowCheck:
         self._mode.leave(call, output)
         return output
 
-    def _feeds(self, arguments: Arguments) -> InputCalls:
-        """Return the earlier calls that feed each input of a convolution; raise if the model cannot run on rows."""
+    def _checked_feeds(self, arguments: Arguments) -> InputCalls:
+        """Check that the model can run on rows, and return the earlier calls that feed each input of a convolution.
+
+        Raise if it cannot, because an operation between its layers reads other rows or edges.
+        """
         if self.stages is not None:
             return self.stages.inputs[self._calls - 1]
         mode = self._mode

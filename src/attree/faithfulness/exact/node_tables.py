@@ -246,5 +246,5 @@ def _resized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], size: tup
     """Return what a function makes, of another size."""
     like = args[:1] if func.__name__.startswith("new_") else ()
     fill = args[len(like) + 1 :] if func.__name__.endswith("full") else ()
-    made: Tensor = func(*like, size, *fill, **{name: value for name, value in kwargs.items() if name != "size"})
-    return made
+    resized: Tensor = func(*like, size, *fill, **{name: value for name, value in kwargs.items() if name != "size"})
+    return resized

@@ -2,7 +2,7 @@
 
 from attree.paper.cells.base import Cell, CellContext, Result, Trained
 from attree.paper.cells.explanation import CALCULATIONS, Calculation, Explanation
-from attree.paper.cells.faithfulness import FaithfulnessCell, HeadSelection, Proximity, authors_targets
+from attree.paper.cells.faithfulness import FaithfulnessCell, HeadSelection, Proximity, paper_targets
 
 __all__ = [
     "CALCULATIONS",
@@ -15,5 +15,5 @@ __all__ = [
     "Proximity",
     "Result",
     "Trained",
-    "authors_targets",
+    "paper_targets",
 ]

@@ -43,10 +43,10 @@ REPORTED = "gatt (reported)"
 """GAtt of the attention that the authors' SuperGAT-MX returns, which is not the attention that it uses."""
 
 
-def authors_targets(num_nodes: int, count: int = 100) -> Tensor:
-    """Return the nodes that the authors explain, ascending: NumPy's legacy draw with seed 0.
+def paper_targets(num_nodes: int, count: int = 100) -> Tensor:
+    """Return the nodes that the paper's authors explain in their tables, ascending: NumPy's legacy draw with seed 0.
 
-    >>> authors_targets(2708)[:4].tolist()
+    >>> paper_targets(2708)[:4].tolist()
     [10, 70, 92, 104]
     """
     # The authors' notebooks use this legacy generator, so it draws the same nodes.
@@ -78,7 +78,7 @@ class FaithfulnessCell(NetCell):
         graph: Data = held_out(data) if isinstance(data, GraphDataModule) else data.graph
         targets: Targets = "all"
         if isinstance(data, NodeDataModule):
-            targets = authors_targets(graph.num_nodes, self.targets)
+            targets = paper_targets(graph.num_nodes, self.targets)
         evaluation = evaluate(model, graph, targets, METHOD_NAMES, self.protocols)
         metrics = dict(evaluation.metrics)
         scores = dict(evaluation.pair_scores)
@@ -180,7 +180,7 @@ class HeadSelection(NetCell):
         model, accuracy = context.model(self.net)
         graph = context.node_data(self.net).graph
         subject = Subject.of_data(model, graph)
-        evaluation = evaluate(model, subject, authors_targets(graph.num_nodes, self.targets), [GAtt()], ["weight"])
+        evaluation = evaluate(model, subject, paper_targets(graph.num_nodes, self.targets), [GAtt()], ["weight"])
         delta = evaluation.reductions["weight"].delta_pc
         counts = [weight.shape[1] for weight in subject.attention.weights]
         by_heads = {

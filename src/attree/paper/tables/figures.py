@@ -6,7 +6,7 @@ import torch
 
 from attree.attribution import ComputationTree, make_methods
 from attree.evaluation import evaluate
-from attree.paper.cells import Cell, Trained, authors_targets
+from attree.paper.cells import Cell, Trained, paper_targets
 from attree.paper.networks import PLANETOID, SYNTHETIC, Net
 from attree.paper.report_items import Item, ItemInputs, Options, Picture, Section
 from attree.paper.tables.rows import authors_protocol
@@ -66,7 +66,7 @@ def _histograms(inputs: ItemInputs) -> list[Section]:
         model, _ = inputs.context.model(net)
         graph = inputs.context.node_data(net).graph
         protocol = authors_protocol(net.model)
-        targets = authors_targets(graph.num_nodes, inputs.options.targets)
+        targets = paper_targets(graph.num_nodes, inputs.options.targets)
         evaluation = evaluate(model, graph, targets, ("gatt", "gatt_sim", "avgatt"), (protocol,))
         figure = score_histogram(evaluation.pair_scores, evaluation.reductions[protocol].changed)
         name = f"{net.dataset}_{net.model}_{net.layers}".lower()
