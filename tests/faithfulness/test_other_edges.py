@@ -6,6 +6,7 @@ that come from it, and GAtt with a plain walk along every flow by the weights th
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,10 +20,12 @@ from torch_geometric.nn import DirGNNConv, GATConv, MessagePassing, SAGEConv
 from torch_geometric.utils import sort_edge_index, to_undirected
 
 import attree
+from attree.attention import Bypass
 from attree.attribution import GAtt, GAttAvg, Structure
 from attree.defaults import RESOLUTION
 from attree.errors import UnsupportedModelError
 from attree.subject import Subject
+from attree.subject.diagnose import what_attention_misses
 from reference import Call, gatt_by_calls
 
 NODES, CHANNELS, NONE = 12, 4, -1
@@ -324,6 +327,49 @@ def test_every_method_runs(case: str) -> None:
         warnings.simplefilter("ignore")
         result = attree.evaluate(model, data, targets=TARGETS, methods=methods)
     assert all(bool(attribution.scores.isfinite().all()) for attribution in result.scores.values())
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_explanations_print_paths_along_messages_of_any_kind(case: str) -> None:
+    model, data = made(case, "GAT", True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        explanation = attree.explain(model, data, TARGETS[0])
+        paths = explanation.paths(200)
+    assert "strongest paths" in str(explanation)
+    has_others = any(NONE in owners for owners in CASES[case].owners(data.edge_index, data.edge_type))
+    assert any(NONE in path.edges for path in paths) == has_others
+    for path in paths:
+        assert [math.isnan(effect) for effect in path.effects["removal"]] == [edge == NONE for edge in path.edges]
+
+
+LOCAL = ["by type", "sorted", "reversed", "both ways, joined", "both ways, merged", "both ways, apart"]
+
+
+@pytest.mark.parametrize("maker", ["GAT", "SAGE"])
+@pytest.mark.parametrize("case", LOCAL)
+def test_what_layers_read_along_their_own_edges_is_within_reach(case: str, maker: str) -> None:
+    torch.manual_seed(3)
+    chain = torch.stack([torch.arange(NODES - 1), torch.arange(1, NODES)])
+    data = Data(X, chain, edge_type=torch.arange(NODES - 1) % 2)
+    model = Net(MAKERS[maker], CASES[case].lists, CASES[case].side_by_side).double().eval()
+    subject = Subject.of_data(model, data)
+    assert not [line for line in what_attention_misses(subject, Bypass(0.0)) if "of their size" in line]
+
+
+@pytest.mark.parametrize(("maker", "layer"), [("GAT", "attention layer"), ("SAGE", "layer")])
+def test_a_step_over_all_nodes_is_noticed_on_other_edges(maker: str, layer: str) -> None:
+    class Centred(Net):
+        def forward(self, x: Tensor, edge_index: Tensor, edge_type: Tensor) -> Tensor:
+            x = super().forward(x, edge_index, edge_type)
+            return x - x.mean(0)
+
+    torch.manual_seed(3)
+    model = Centred(MAKERS[maker], CASES["reversed"].lists, 1).double().eval()
+    chain = torch.stack([torch.arange(NODES - 1), torch.arange(1, NODES)])
+    subject = Subject.of_data(model, Data(X, chain, edge_type=torch.zeros(NODES - 1, dtype=torch.long)))
+    (sentence,) = what_attention_misses(subject, Bypass(0.0))
+    assert f"features that no {layer} reaches: it has a step over all nodes" in sentence
 
 
 @pytest.mark.parametrize("case", list(CASES))

@@ -274,6 +274,15 @@ def fingerprint_run(model: nn.Module, data: Data) -> Tensor:
     return model(data.x, data.edge_index, data.edge_attr, data.batch).softmax(-1)
 
 
+def test_a_readout_that_cannot_be_read_is_said_once_a_call() -> None:
+    model, data = fingerprint()
+    for run in (lambda: attree.evaluate(model, data, [0]), lambda: attree.explain(model, data, 0)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            run()
+        assert sum("readout could not be read" in str(warning.message) for warning in caught) == 1
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_attentive_fp_deletes_and_silences_edges_in_its_layers_of_atoms() -> None:
     model, data = fingerprint()

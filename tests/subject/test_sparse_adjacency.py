@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
 import pytest
 import torch
+import torch_geometric
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GATConv, GCNConv, SAGEConv
@@ -82,5 +84,23 @@ def test_what_a_list_cannot_replace_is_refused() -> None:
     with pytest.raises(AttreeError, match=r"`adj_t` is a sparse matrix.*`data.edge_index`"):
         Subject.of_data(ByProduct().double(), Data(X, adj_t=adjacency(EDGES, torch.sparse_csr)))
     weighted = adjacency(EDGES, torch.sparse_csr) * 0.5
-    with pytest.raises(AttreeError, match="sparse matrix"):
+    with pytest.raises(AttreeError, match=r"sparse matrix.*`data.edge_weight = .*\[1\]`"):
         Subject.of_data(Net(GCNConv).double(), Data(X, adj_t=weighted))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_the_way_out_for_a_matrix_with_values_keeps_them() -> None:
+    class Weighted(Net):
+        def forward(self, x: Tensor, adj_t: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+            return self.second(self.first(x, adj_t, edge_weight).relu(), adj_t, edge_weight)
+
+    torch.manual_seed(0)
+    model, data = Weighted(GCNConv).double().eval(), Data(X, adj_t=adjacency(EDGES, torch.sparse_csr) * 0.5)
+    with pytest.raises(AttreeError) as refusal:
+        Subject.of_data(model, data)
+    lines = re.findall(r"`(data\.[^`]*|call=[^`]*)`", str(refusal.value))
+    scope: dict[str, Any] = {"data": data, "torch_geometric": torch_geometric}
+    for line in lines:
+        exec(line, scope)
+    subject = Subject.of_data(model, data, call=scope["call"])
+    torch.testing.assert_close(subject.output, model(X, data.adj_t).detach())

@@ -354,14 +354,18 @@ def _other_features(x: Tensor) -> Tensor:
 
 
 def _neighbourhoods(graph: Graph, hops: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return some nodes, and a mask of all nodes within `hops` of them: at most half of the graph if possible."""
+    """Return some nodes, and a mask of all nodes within `hops` of them: at most half of the graph if possible.
 
+    Hops follow the messages of the layers, which may run on other edges than those of the data.
+    """
+    walked = graph.walked
     candidates = torch.randperm(graph.num_nodes, generator=generator)[:CANDIDATES].to(graph.device)
-    reached = torch.zeros(candidates.numel(), graph.num_nodes, dtype=torch.bool, device=graph.device)
+    reached = torch.zeros(candidates.numel(), walked.num_nodes, dtype=torch.bool, device=graph.device)
     reached[torch.arange(candidates.numel(), device=graph.device), candidates] = True
     for row in reached:
         for _ in range(hops):
-            row[graph.source[row[graph.destination]]] = True
+            row[walked.source[row[walked.destination]]] = True
+    reached = reached[:, : graph.num_nodes]  # without nodes that the model adds
     order = reached.sum(dim=1).argsort()
     together = reached[order].cumsum(dim=0).bool()
     fits = max(int((2 * together.sum(dim=1) <= graph.num_nodes).sum()), min(1, candidates.numel()))

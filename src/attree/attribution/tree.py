@@ -249,7 +249,8 @@ class AttentionPath:
             If layers run on other edges than the data's: the edge that each message comes from, or -1.
         attention: The attention on each edge.
         weight: The product of attention along the path, times the factors of branches and of the readout.
-        effects: Effect of reducing each edge alone on the prediction (dPC), by protocol, if measured.
+        effects: Effect of reducing each edge alone on the prediction (dPC), by protocol, if measured; NaN for a message
+            that comes from no edge.
         names: Names of the nodes, if any.
     """
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -249,10 +250,11 @@ class Evaluation(Measurements):
             replace(
                 path,
                 effects={
-                    name: tuple(float(values[pair_of[edge]]) for edge in path.edges) for name, values in effects.items()
+                    name: tuple(float(values[pair_of[edge]]) if edge >= 0 else nan for edge in path.edges)
+                    for name, values in effects.items()
                 },
                 names=tuple(
-                    str(number - begin) if names is None else one_line(names[node])
+                    str(number - begin) if names is None or node >= len(names) else one_line(names[node])
                     for node, number in zip(path.nodes, self.pairs.graph.whole_ids(path.nodes), strict=True)
                 ),
             )

@@ -227,10 +227,15 @@ def _sparse_hint(data: Data) -> str:
     if name is None:
         return ""
     edges = EDGES_OF_ADJACENCY.strip("`").replace("adj_t", f"data.{name}")
-    return (
-        f". `{name}` is a sparse matrix, in which no edge can be reduced: set `data.edge_index = {edges}` and pass "
-        "`call=lambda model, data: model(data.x, data.edge_index)`, as PyG's layers take either"
-    )
+    start = f". `{name}` is a sparse matrix, in which no edge can be reduced: set `data.edge_index = {edges}`"
+    matrix = data[name]
+    if isinstance(matrix, Tensor) and bool((to_edge_index(matrix)[1] != 1).any()):
+        values = edges.replace("[0].flip(0)", "[1]")
+        return (
+            f"{start} and `data.edge_weight = {values}`, let the model take the weights of edges too, and pass "
+            "`call=lambda model, data: model(data.x, data.edge_index, data.edge_weight)`"
+        )
+    return f"{start} and pass `call=lambda model, data: model(data.x, data.edge_index)`, as PyG's layers take either"
 
 
 def _without_edges(

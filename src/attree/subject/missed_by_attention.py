@@ -77,10 +77,15 @@ def what_attention_misses(subject: Subject, bypass: Bypass) -> list[str]:
             return [chance]
     if locality is None or locality.local or follows_all_nodes(subject):
         return sentences
+    layer, score = (
+        ("attention layer", "score from attention")
+        if subject.layers.attends is None
+        else ("layer", "score from methods that walk the computation tree")
+    )
     return [
         *sentences,
-        f"Outputs change by {locality.change:.2g} of their size with features that no attention layer reaches: "
-        f"{why_beyond(subject)}. Edges there get no score from attention.",
+        f"Outputs change by {locality.change:.2g} of their size with features that no {layer} reaches: "
+        f"{why_beyond(subject)}. Edges there get no {score}.",
     ]
 
 

@@ -52,6 +52,7 @@ def readout_weights(
     batch: Tensor,
     embedding: Tensor | None = None,
     read: Callable[[], Tensor | None] | None = None,
+    warns: bool = True,
 ) -> Tensor:
     """Return the weight of every node in its graph, [num_nodes], in the widest type of the device.
 
@@ -59,8 +60,9 @@ def readout_weights(
         readout: How nodes are pooled into a graph; None reads it from the model.
         batch: The graph of each node, [num_nodes].
         embedding: Output of the last layer, [num_nodes, channels]; needed for `max`.
-        read: Reads the weights from the model, see `read_readout`. Without it, or without a result (which causes a
-            warning), the readout is a sum.
+        read: Reads the weights from the model, see `read_readout`. Without it, or without a result, the readout is a
+            sum.
+        warns: Warn if weights could not be read.
 
     >>> readout_weights("mean", torch.tensor([0, 0, 1])).tolist()
     [0.5, 0.5, 1.0]
@@ -70,7 +72,7 @@ def readout_weights(
         weights = None if read is None else read()
         if weights is not None:
             return weights
-        if read is not None:
+        if read is not None and warns:
             warnings.warn(
                 "The model's readout could not be read from its forward pass, so graphs are explained as sums over "
                 "their nodes. Argument `readout` sets it: 'sum', 'mean', 'max' or one weight per node.",

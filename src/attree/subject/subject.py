@@ -375,7 +375,8 @@ class Subject:
         expected = f"{self.graph.num_nodes} graph ids of dtype torch.int64, one per node"
         expect(fits, "batch", expected, f"{tuple(batch.shape)} of {batch.dtype}")
         read = None if recorded is None else lambda: recorded.readout_weights(batch)
-        return readout_weights(self.readout, batch, attention.embedding, read)
+        # A subject that is recorded again has weights already, and has said where they come from.
+        return readout_weights(self.readout, batch, attention.embedding, read, warns=self.node_weights is None)
 
     @property
     def level(self) -> Level:
