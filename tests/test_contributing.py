@@ -18,7 +18,7 @@ LISTED = {
 """The files of each folder that has a table of its own."""
 
 
-@pytest.mark.parametrize("folder", ["attention", "faithfulness", "faithfulness/exact"])
+@pytest.mark.parametrize("folder", ["attention", "subject", "faithfulness", "faithfulness/exact"])
 def test_every_file_has_one_line(folder: str) -> None:
     files = [path.name for path in (SOURCE / folder).glob("*.py") if path.name != "__init__.py"]
     assert sorted(LISTED[folder]) == sorted(files)

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch_geometric.nn.attention import PerformerAttention, PolynormerAttention, SGFormerAttention
 
 from attree.attention import DenseWeights, KernelWeights, ListedWeights
-from attree.attention.global_attention import reader_of
+from attree.attention.global_attention_readers import reader_of
 from attree.attention.global_weight_matrices import GlobalWeights, Reduced
 
 B, N, H, D = 2, 5, 3, 4

@@ -13,7 +13,7 @@ from torch_geometric.nn import GINConv, global_add_pool
 from torch_geometric.utils import softmax, to_dense_batch
 
 from attree.attention import ListedWeights, Mixing, register_global_attention
-from attree.attention.global_attention import _READERS
+from attree.attention.global_attention_readers import _READERS
 from attree.attribution import attribute_nodes
 from attree.faithfulness import pair_effects
 from attree.subject import Subject

@@ -2,7 +2,8 @@
 
 from attree.attention.bypass_and_locality import Bypass, Locality, measure_bypass, measure_locality
 from attree.attention.capture import Attention, capture_attention
-from attree.attention.global_attention import GlobalCall, Mixing, register_global_attention
+from attree.attention.global_attention_calls import GlobalCall
+from attree.attention.global_attention_readers import Mixing, register_global_attention
 from attree.attention.global_weight_matrices import DenseWeights, KernelWeights, ListedWeights
 from attree.attention.graph import Graph
 from attree.attention.instruments import LayerCall, Watcher, hook_softmax, instrument

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.alignment import Aligned, align_call, as_layers, check_nodes, ends_of, even_weights
-from attree.attention.global_attention import GlobalRecords
+from attree.attention.global_attention_calls import GlobalRecords
 from attree.attention.graph import Graph
 from attree.attention.layer_records import LayerRecords, record_layers
 from attree.attention.marked_tensors import Provenance

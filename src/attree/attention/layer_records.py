@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.branch_factors import Combination, Factors, Mix, times_of, total_of
-from attree.attention.global_attention import FIRST_MARK, GlobalRecords, watch_global
+from attree.attention.global_attention_calls import FIRST_MARK, GlobalRecords, watch_global
 from attree.attention.instruments import (
     Aggregate,
     LayerCall,

@@ -33,7 +33,7 @@ from torch_geometric.nn import (
 )
 from torch_geometric.utils import softmax as pyg_softmax
 
-from attree.attention.global_attention import reader_of
+from attree.attention.global_attention_readers import reader_of
 from attree.errors import UnsupportedModelError
 
 DENSE = (DenseGATConv, DenseGCNConv, DenseGINConv, DenseGraphConv, DenseSAGEConv)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from attree.attention.global_attention import GlobalCall
+from attree.attention.global_attention_calls import GlobalCall
 from attree.attention.graph import Graph
 from attree.attribution.gatt import FlowMethod, GAtt, edge_blocks
 from attree.attribution.global_walk import stream_global_walks

@@ -35,6 +35,7 @@ from attree.evaluation.metric_names import (
     TRUTH,
     WITHIN,
     MetricName,
+    charted_accuracies,
 )
 from attree.evaluation.tables import HEADERS, short_table
 from attree.faithfulness import PROTOCOLS
@@ -124,24 +125,6 @@ def results_text(metrics: Mapping[str, float], headline: str = "") -> str:
     more = "All runs side by side, with their explanations: the tab *Explanations*."
     head = [f"**{line}**\n" for line in headline.splitlines()]
     return "\n".join([*head, *lines, "", *[f"{text}\n" for text in (*meanings, *others, more)]])
-
-
-def charted_accuracies(metrics: Iterable[str]) -> list[str]:
-    """Return the names of the accuracies that charts in TensorBoard and of sweeps put beside measures of explanations.
-
-    These are validation accuracies, whatever a module calls them; without any, all accuracies. Where there are
-    none, areas under the curve are taken: those of a network that predicts links.
-
-    >>> charted_accuracies(["train/loss", "val_acc", "train_acc"]), charted_accuracies(["val/loss", "Accuracy"])
-    (['val_acc'], ['Accuracy'])
-    >>> charted_accuracies(["val/loss", "val/auc", "explain/gatt/truth_auroc"])
-    ['val/auc']
-    """
-    candidates = [name for name in metrics if not name.startswith(PREFIX)]
-    accuracies = [name for name in candidates if "acc" in name.lower()]
-    accuracies = accuracies or [name for name in candidates if "auc" in name.lower()]
-    validated = [name for name in accuracies if "val" in name.lower()]
-    return validated or accuracies
 
 
 HYPERPARAMETERS = ("dropout", "attention_dropout", "heads", "num_layers", "conv", "hidden_channels")

@@ -5,11 +5,14 @@ explain/effects/<protocol>/<size>          how large these effects are
 explain/<method>/<protocol>/fidelity_plus  and others: how predictions change without, or with only, a set of edges
 explain/<method>/truth_auroc               how well scores find the true edges
 explain/bypass, explain/seconds            of the whole evaluation
+
+`charted_accuracies` finds the accuracies among the other metrics of a run.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 PREFIX = "explain"
@@ -133,3 +136,21 @@ def number_and_interval(value: float, interval: tuple[float, float] = (math.nan,
         return "undefined"
     half = (interval[1] - interval[0]) / 2
     return f"{value:.{digits}f}" + ("" if math.isnan(half) else f" \N{PLUS-MINUS SIGN}{half:.2f}")
+
+
+def charted_accuracies(metrics: Iterable[str]) -> list[str]:
+    """Return the names of the accuracies that charts in TensorBoard and of sweeps put beside measures of explanations.
+
+    These are validation accuracies, whatever a module calls them; without any, all accuracies. Where there are
+    none, areas under the curve are taken: those of a network that predicts links.
+
+    >>> charted_accuracies(["train/loss", "val_acc", "train_acc"]), charted_accuracies(["val/loss", "Accuracy"])
+    (['val_acc'], ['Accuracy'])
+    >>> charted_accuracies(["val/loss", "val/auc", "explain/gatt/truth_auroc"])
+    ['val/auc']
+    """
+    candidates = [name for name in metrics if not name.startswith(PREFIX)]
+    accuracies = [name for name in candidates if "acc" in name.lower()]
+    accuracies = accuracies or [name for name in candidates if "auc" in name.lower()]
+    validated = [name for name in accuracies if "val" in name.lower()]
+    return validated or accuracies

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import MultiheadAttention
 from torch_geometric.nn import MessagePassing
 
-from attree.attention.global_attention import global_modules
+from attree.attention.global_attention_calls import global_modules
 from attree.attention.marked_tensors import tensors_in
 from attree.attention.stand_ins import eval_mode
 from attree.attribution.pairs import Pairs

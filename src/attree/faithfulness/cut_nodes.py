@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from attree.attention.global_attention import (
+from attree.attention.global_attention_calls import (
     GlobalModuleCall,
     GlobalWatcher,
     global_modules,

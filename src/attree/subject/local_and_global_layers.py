@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attree.attention.bypass_and_locality import loud_noise
-from attree.attention.global_attention import (
+from attree.attention.global_attention_calls import (
     FIRST_MARK,
     GlobalCall,
     GlobalModuleCall,

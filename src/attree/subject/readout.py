@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from attree.attention.global_attention import GlobalModuleCall, GlobalWatcher, watch_global
+from attree.attention.global_attention_calls import GlobalModuleCall, GlobalWatcher, watch_global
 from attree.attention.instruments import LayerCall, Watcher, instrument
 from attree.attention.marked_tensors import Provenance, storage_of, tensors_in
 from attree.errors import expect

@@ -19,8 +19,7 @@ from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, TrialState
 
 from attree.attribution import METHODS
-from attree.callbacks.tensorboard import charted_accuracies
-from attree.evaluation.metric_names import FAITHFULNESS, TRUTH
+from attree.evaluation.metric_names import FAITHFULNESS, TRUTH, charted_accuracies
 from attree.io.files import write_text
 from attree.io.yaml_files import read_yaml
 from attree.report.pareto_figures import pareto_front

@@ -10,7 +10,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from attree.callbacks.tensorboard import charted_accuracies, write_figures_run
+from attree.callbacks.tensorboard import write_figures_run
+from attree.evaluation.metric_names import charted_accuracies
 from attree.io.files import replacing, write_text
 from attree.io.terminal import print_whole
 from attree.report.pareto_figures import frontier_figure, pareto_figure

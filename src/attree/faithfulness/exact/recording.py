@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from attree.attention.capture import Attention
-from attree.attention.global_attention import GlobalCall, GlobalModuleCall, GlobalWatcher, watch_global
+from attree.attention.global_attention_calls import GlobalCall, GlobalModuleCall, GlobalWatcher, watch_global
 from attree.attention.global_weight_matrices import KernelWeights
 from attree.attention.graph import Graph
 from attree.attention.instruments import is_edge_index
