@@ -25,7 +25,7 @@ from attree.attribution import GAtt, GAttAvg, Structure
 from attree.defaults import RESOLUTION
 from attree.errors import UnsupportedModelError
 from attree.subject import Subject
-from attree.subject.diagnose import what_attention_misses
+from attree.subject.missed_by_attention import what_attention_misses
 from reference import Call, gatt_by_calls
 
 NODES, CHANNELS, NONE = 12, 4, -1
