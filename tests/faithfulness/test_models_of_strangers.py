@@ -23,6 +23,7 @@ from torch_geometric.nn import (
     GATv2Conv,
     GCNConv,
     GINEConv,
+    GPSConv,
     GraphConv,
     HeteroConv,
     LGConv,
@@ -36,6 +37,7 @@ from torch_geometric.utils import softmax
 
 import attree
 from attree.attribution import subject_pairs
+from attree.defaults import RESOLUTION
 from attree.errors import ArgumentError, UnsupportedModelError
 from attree.faithfulness import PROTOCOLS, CopiesReducer, ExactReducer, Reducer, WholeReducer
 from attree.faithfulness.effect_measures import ReductionEngine
@@ -566,6 +568,43 @@ def test_many_selected_nodes_are_found_by_the_index() -> None:
     data.chosen = torch.arange(3)
     subject = Subject.of_data(Selecting(GATConv, "mask").eval(), data)
     assert torch.equal(subject.targets("all"), data.mask.nonzero().view(-1))
+
+
+class SelectingTransformer(nn.Module):
+    """Every row reads every node, through the attention of the first layer over all nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (GPSConv(WIDTH, SAGEConv(WIDTH, WIDTH), norm=None) for _ in range(2))
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor, nodes: Tensor) -> Tensor:
+        return self.head(self.second(self.first(x, edge_index), edge_index))[nodes]
+
+
+def test_selected_nodes_of_a_graph_transformer_are_found_if_the_level_is_said() -> None:
+    torch.manual_seed(1)
+    nodes, edges = torch.tensor([7, 2, 5]), torch.stack([torch.arange(9), torch.arange(1, 10)])
+    data = Data(torch.randn(10, WIDTH).double(), edges, nodes=nodes)
+    model = SelectingTransformer().double().eval()
+    with pytest.raises(ArgumentError, match="argument `level` to say which"):
+        Subject.of_data(model, data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = attree.evaluate(model, data, methods=["occlusion"], protocols="removal", level="node")
+    assert result.targets.tolist() == nodes.tolist()
+    pairs, sizes = result.pairs, []
+    with torch.no_grad():
+        before = model(data.x, edges, nodes).softmax(-1)
+        for owner, edge, effect in zip(
+            pairs.owner.tolist(), pairs.edges.tolist(), result.reductions["removal"].delta_pc.tolist(), strict=True
+        ):
+            if edge < 9:
+                after = model(data.x, edges[:, torch.arange(9) != edge], nodes).softmax(-1)
+                expected = float((before - after)[owner, before[owner].argmax()])
+                assert effect == pytest.approx(expected, abs=RESOLUTION)
+                sizes.append(abs(expected))
+    assert max(sizes) > 1e-3
 
 
 class TypedSelecting(nn.Module):

@@ -33,21 +33,28 @@ DIFFERENTIABLE = ("cpu", "cuda", "xpu")
 """Device types that support gradients inside a model."""
 
 
-def nodes_read(call: ModelCall, rows: list[int], draws: int = DRAWS) -> Tensor | None:
-    """Return which nodes some rows of the output read in each pass, [draws, rows, nodes]; None if unknown."""
+def nodes_read(call: ModelCall, rows: list[int], draws: int = DRAWS, layer: int | None = None) -> Tensor | None:
+    """Return which nodes some rows of the output read in each pass, [draws, rows, nodes]; None if unknown.
+
+    Args:
+        call: The call of the model.
+        rows: The rows.
+        draws: Number of passes.
+        layer: The number of the call of a layer whose outputs are read; None for those of all layers.
+    """
     if call.edge_index.device.type not in DIFFERENTIABLE:
         return None
     try:
-        drawn = [_read_once(call, rows, draw) for draw in range(draws)]
+        drawn = [_read_once(call, rows, draw, layer) for draw in range(draws)]
     except Exception:  # the model does not support gradients
         return None
     reads = [nodes for nodes in drawn if nodes is not None]
     return torch.stack(reads) if len(reads) == draws else None
 
 
-def _read_once(call: ModelCall, rows: list[int], seed: int) -> Tensor | None:
+def _read_once(call: ModelCall, rows: list[int], seed: int, layer: int | None) -> Tensor | None:
     """Return which nodes each of the output's rows reads, [rows, nodes]; None if the output has no gradients."""
-    marks = _Marks(call, seed)
+    marks = _Marks(call, seed, layer)
     with torch.inference_mode(False), torch.enable_grad(), eval_mode(call.model), instrument(call.model, marks):
         output = call.changed(lambda _, value: _differentiable(value)).run()
         if not isinstance(output, Tensor) or not output.requires_grad or not marks.used:
@@ -62,9 +69,10 @@ def _read_once(call: ModelCall, rows: list[int], seed: int) -> Tensor | None:
 
 
 class _Marks(Watcher):
-    """One number per node, which every convolution adds to its output, times a random vector."""
+    """One number per node, which every convolution, or one call of one, adds to its output, times a random vector."""
 
-    def __init__(self, call: ModelCall, seed: int) -> None:
+    def __init__(self, call: ModelCall, seed: int, layer: int | None) -> None:
+        self._layer = layer
         self._generator = torch.Generator().manual_seed(seed)
         device = call.edge_index.device
         self.value = torch.randn(call.num_nodes, generator=self._generator).to(device).requires_grad_()
@@ -76,7 +84,7 @@ class _Marks(Watcher):
 
     def end(self, call: LayerCall, returned: Any) -> Any:
         """Return a convolution's output with the marks of its nodes added; nested convolutions add none."""
-        if call.is_inner:
+        if call.is_inner or self._layer not in (None, call.number):
             return returned
         types = self._graph.types
         if types is None:
@@ -401,22 +409,40 @@ def _chosen_nodes(call: ModelCall, rows: int, nodes: range | None = None) -> Out
 
 
 def _selected_nodes(call: ModelCall, rows: int, nodes: range) -> Tensor | None:
-    """Return the node of each row if the model selects them by an index, and a few rows read these nodes."""
-    with eval_mode(call.model), torch.no_grad(), Selections(len(nodes)) as selections:
+    """Return the node of each row if the model selects them by an index, and a few rows read these nodes.
+
+    A step over all nodes between layers lets a row read what earlier layers return for any node. Then the last layer
+    decides.
+    """
+    last = _LastLayer()
+    with eval_mode(call.model), torch.no_grad(), instrument(call.model, last), Selections(len(nodes)) as selections:
         call.run()
     sample = _sampled(rows)
-    reads = nodes_read(call, sample.tolist()) if selections.nodes else None
-    if reads is None:
-        return None
-    read = reads.any(dim=0)
-    for selected in reversed(selections.nodes):
-        row_nodes = selected + nodes.start
-        if row_nodes.numel() != rows:
-            continue
-        others = read.scatter(1, row_nodes[sample.to(row_nodes.device)].cpu().view(-1, 1), False)
-        if bool(read.any()) and not bool(others.any()):
-            return row_nodes
+    for layer in (None, last.number):
+        reads = nodes_read(call, sample.tolist(), layer=layer) if selections.nodes else None
+        if reads is None:
+            return None
+        read = reads.any(dim=0)
+        for selected in reversed(selections.nodes):
+            row_nodes = selected + nodes.start
+            if row_nodes.numel() != rows:
+                continue
+            others = read.scatter(1, row_nodes[sample.to(row_nodes.device)].cpu().view(-1, 1), False)
+            if bool(read.any()) and not bool(others.any()):
+                return row_nodes
     return None
+
+
+class _LastLayer(Watcher):
+    """Keeps the number of the last call of a layer."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+
+    def end(self, call: LayerCall, returned: Any) -> Any:
+        """Note the number of a call; nested calls do not count."""
+        self.number = self.number if call.is_inner else call.number
+        return returned
 
 
 def _graph_of_nodes(call: ModelCall, rows: int) -> Tensor:
