@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from torch import Tensor
 
 from attree.metrics.functional import Ranking, auroc, kendall, pearson, spearman
 from helpers.statistics import mostly_zeros, same
@@ -93,3 +96,18 @@ def test_nan_is_seen_among_any_number_of_zeros(zeros: int, sign: float) -> None:
         assert function(clean, Ranking(dirty)).isnan()
     for scores in (dirty, Ranking(dirty)):
         assert auroc(scores, labels).isnan()
+
+
+@pytest.mark.parametrize("function", [pearson, spearman, kendall, auroc])
+def test_threads_and_several_columns_share_a_ranking(
+    function: Callable[[Tensor | Ranking, Tensor | Ranking], Tensor],
+) -> None:
+    """A ranking lends memory for products: what one statistic leaves there must not enter another."""
+    generator = torch.Generator().manual_seed(0)
+    columns = [torch.rand(20_000, generator=generator, dtype=torch.float64) for _ in range(8)]
+    labels = torch.rand(20_000, generator=generator) > 0.7
+    expected = [float(function(column, labels)) for column in columns]
+    shared = Ranking(labels)
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lambda column: float(function(Ranking(column), shared)), columns)) == expected
+    assert [float(function(Ranking(column), shared)) for column in columns] == expected

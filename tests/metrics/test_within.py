@@ -76,9 +76,10 @@ def test_a_shift_or_scale_between_targets_changes_nothing() -> None:
     )
 
 
-def test_undefined_scores_make_all_undefined() -> None:
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_undefined_scores_make_all_undefined(value: float) -> None:
     scores, effects, owner = columns()
-    scores[7] = math.nan
+    scores[7] = value
     assert pearson_by_target(scores, effects, owner, TARGETS).isnan().all()
     nothing = WithinPearson()
     nothing.update(*(column[:0] for column in columns()))

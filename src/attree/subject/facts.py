@@ -32,7 +32,7 @@ BYPASSED = "bypassed layers"
 _REGISTRIES = frozenset({"_parameters", "_buffers", "_modules", "training"})
 
 _PLAIN = frozenset({type(None), bool, int, float, str})
-"""Types of most attributes of a module. Looking a type up takes a tenth of the time of `isinstance` with a union."""
+"""Types of most attributes of a module. Looking a type up is faster than `isinstance`."""
 
 _OF_TRAINER = frozenset({"_current_fx_name", "_metric_attributes"})
 """Attributes in which Lightning notes which hook runs and which metrics it has logged."""

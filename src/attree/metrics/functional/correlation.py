@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -51,7 +52,10 @@ def pearson(x: Values, y: Values) -> Tensor:
     if len(x) < 2:
         return scalar(math.nan, x)
     first, second = (c.deviations if isinstance(c, Ranking) else unit_deviations(c) for c in (x, y))
-    return on_device_of(x, (first * second).sum().clamp_(-1.0, 1.0))
+    if not (isinstance(y, Ranking) and first.device.type == second.device.type == "cpu"):
+        return on_device_of(x, (first * second).sum().clamp_(-1.0, 1.0))
+    with y.room() as room:
+        return on_device_of(x, torch.mul(first, second, out=torch.from_numpy(room)).sum().clamp_(-1.0, 1.0))
 
 
 def spearman(x: Values, y: Values) -> Tensor:
@@ -76,7 +80,8 @@ def spearman(x: Values, y: Values) -> Tensor:
     if not (first.defined and second.defined):
         return scalar(math.nan, x)
     # A product and a sum rather than a dot product: BLAS would start threads, which costs more than it saves.
-    rho = float((first.rank_deviations * second.rank_deviations).sum())
+    with second.room() as room:
+        rho = float(np.multiply(first.rank_deviations, second.rank_deviations, out=room).sum())
     return scalar(min(1.0, max(-1.0, rho)), x)
 
 
@@ -125,25 +130,32 @@ def _concordant_minus_discordant(x: Ranking, y: Ranking) -> int:
         x, y = y, x
     group = int(y.counts.argmax())
     size = int(y.counts[group])
-    outside = y.outside_largest_tie
-    a, b = x.dense.take(outside), y.dense.take(outside)
-    x_counts = np.bincount(a, minlength=len(x.counts))
+    outside, bits = y.outside_largest_tie, len(y.counts).bit_length()
+    points = (x.dense.take(outside) << bits) + y.dense.take(outside)
+    points.sort()
+    a = points >> bits
+    is_above = (points & ((1 << bits) - 1)) > group
 
-    # For every value of x: how many of the group lie below it, minus how many lie above it.
-    members = x.counts - x_counts
-    lead = (2 * members.cumsum() - members - size)[a]
-    against_group = 2 * int(lead[b > group].sum()) - int(lead.sum())
+    # For every point: how many of the group have a smaller x, minus how many have a larger one. Arrays are as long as
+    # there are points outside the group: a column without ties has as many values as all points.
+    a_counts = run_lengths(a)
+    below = x.num_smaller.take(a) - np.repeat(a_counts.cumsum() - a_counts, a_counts)
+    lead = 2 * below + x.counts.take(a) - np.repeat(a_counts, a_counts) - size
+    against_group = 2 * int(lead[is_above].sum()) - int(lead.sum())
 
-    ties = tied_pairs(x_counts) + y.num_tied_pairs - math.comb(size, 2)
-    both_tied, discordant = _tied_and_discordant(a, b, len(y.counts))
+    ties = tied_pairs(a_counts) + y.num_tied_pairs - math.comb(size, 2)
+    both_tied, discordant = _tied_and_discordant(points, bits)
     return against_group + math.comb(len(outside), 2) - ties + both_tied - 2 * discordant
 
 
-def _tied_and_discordant(a: NDArray[np.int64], b: NDArray[np.int64], num_b: int) -> tuple[int, int]:
-    """Return how many pairs of points tie in both a and b, and how many are ordered oppositely by a and b."""
-    n, bits = len(a), num_b.bit_length()
-    points = (a << bits) + b
-    points.sort()
+def _tied_and_discordant(points: NDArray[np.int64], bits: int) -> tuple[int, int]:
+    """Return how many pairs of points tie in both a and b, and how many are ordered oppositely by a and b.
+
+    Args:
+        points: `(a << bits) + b` of each point, ascending.
+        bits: Number of bits of b.
+    """
+    n = len(points)
     both_tied = tied_pairs(run_lengths(points)) if (points[1:] == points[:-1]).any() else 0
     # Sorted by (b, place), the places are a permutation whose inversions are the discordant pairs. Points of equal a
     # are already ascending in b, and points of equal b ascending in place, so ties are never inverted.

@@ -122,7 +122,7 @@ class TargetDeviations:
         self._owner = owner = owner.to(column.device)
         self._sizes = owner.bincount(minlength=num_targets)
         self._order = None if bool((owner[1:] >= owner[:-1]).all()) else owner.argsort(stable=True)
-        self.is_finite = bool(column.isfinite().all())
+        self.is_finite = not column.numel() or all(bool(extreme.isfinite()) for extreme in torch.aminmax(column))
         lowest = column.new_full((num_targets,), torch.inf).scatter_reduce_(0, owner, column, "amin")
         highest = column.new_full((num_targets,), -torch.inf).scatter_reduce_(0, owner, column, "amax")
         self.is_constant = lowest >= highest
@@ -131,7 +131,8 @@ class TargetDeviations:
         counts, room = self._sizes.clamp(min=1), torch.empty_like(column)
         column = column - torch.index_select(self._sums(column) / counts, 0, owner, out=room)
         column -= torch.index_select(self._sums(column) / counts, 0, owner, out=room)
-        scale = strongest_effects(column, owner, num_targets).masked_fill_(self.is_constant, 1.0)
+        scale = column.new_zeros(num_targets).scatter_reduce_(0, owner, torch.abs(column, out=room), "amax")
+        scale.masked_fill_(self.is_constant, 1.0)
         column /= torch.index_select(scale, 0, owner, out=room)
         norms = self._sums(torch.mul(column, column, out=room)).sqrt_().masked_fill_(self.is_constant, 1.0)
         self.values = column.div_(torch.index_select(norms, 0, owner, out=room))

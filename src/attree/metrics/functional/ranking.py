@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -95,6 +97,25 @@ class Ranking:
     def outside_largest_tie(self) -> NDArray[np.int64]:
         """Positions of the values that are not in the largest group of equal values."""
         return (self.dense != self.counts.argmax()).nonzero()[0]
+
+    @cached_property
+    def num_smaller(self) -> NDArray[np.int64]:
+        """For each distinct value, the number of values that are smaller, copies included."""
+        return np.cumsum(self.counts) - self.counts
+
+    @contextmanager
+    def room(self) -> Iterator[NDArray[np.float64]]:
+        """Lend an array as long as the column, for products with other columns.
+
+        Fetching memory anew for millions of values costs more than the products. A ranking keeps one such array; a
+        second thread that asks for it meanwhile gets another.
+        """
+        array = vars(self).pop("_room", None)
+        try:
+            array = np.empty(len(self)) if array is None else array
+            yield array
+        finally:
+            vars(self)["_room"] = array
 
     @cached_property
     def midranks(self) -> NDArray[np.float64]:
