@@ -372,6 +372,27 @@ def test_a_step_over_all_nodes_is_noticed_on_other_edges(maker: str, layer: str)
     assert f"features that no {layer} reaches: it has a step over all nodes" in sentence
 
 
+@pytest.mark.parametrize("is_local", [True, False])
+def test_a_step_over_all_nodes_is_noticed_in_outputs_of_some_nodes(is_local: bool) -> None:
+    class Part(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = GATConv(CHANNELS, CHANNELS), GATConv(CHANNELS, 3)
+
+        def forward(self, x: Tensor, edge_index: Tensor, nodes: Tensor) -> Tensor:
+            x = self.first(x, edge_index)
+            return self.second(x if is_local else x - x.mean(0), edge_index)[nodes]
+
+    torch.manual_seed(3)
+    chain = torch.stack([torch.arange(NODES - 1), torch.arange(1, NODES)])
+    nodes = torch.tensor([9, 1, 4])
+    subject = Subject.of_data(Part().double().eval(), Data(X, chain, nodes=nodes), level="node")
+    assert subject.targets("all").tolist() == nodes.tolist()
+    sentences = what_attention_misses(subject, Bypass(0.0))
+    assert len(sentences) == (not is_local)
+    assert all("has a step over all nodes" in sentence for sentence in sentences)
+
+
 @pytest.mark.parametrize("case", list(CASES))
 def test_first_order_of_weight_is_the_derivative(case: str) -> None:
     """Against the same derivative by two passes with the messages of an edge a little smaller."""

@@ -196,6 +196,7 @@ def measure_locality(
     num_layers: int,
     graph: Graph,
     graph_of: Tensor | None = None,
+    nodes: Tensor | None = None,
     usual: Tensor | None = None,
     seed: int = 0,
 ) -> Locality:
@@ -211,12 +212,13 @@ def measure_locality(
         num_layers: Number of attention layers, see `Attention.num_layers`.
         graph: The graph of the call.
         graph_of: The graph of each node, if the model returns one row per graph.
+        nodes: The node of each row of the output, if the model returns the outputs of some nodes.
         usual: The output for `x`, if it was computed already.
         seed: Seed of the compared nodes and of the noise.
     """
     expect(x.layout == torch.strided, "x", "a dense tensor", x.layout)
     if graph_of is None:
-        compared, near = _neighbourhoods(graph, num_layers, torch.Generator().manual_seed(seed))
+        compared, near = _neighbourhoods(graph, nodes, num_layers, torch.Generator().manual_seed(seed))
     else:
         compared = graph_of.unique()[: graph_of.unique().numel() // 2]
         near = torch.isin(graph_of, compared)
@@ -353,15 +355,19 @@ def _other_features(x: Tensor) -> Tensor:
     return with_noise(x, torch.arange(x.shape[0], device=x.device))
 
 
-def _neighbourhoods(graph: Graph, hops: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return some nodes, and a mask of all nodes within `hops` of them: at most half of the graph if possible.
+def _neighbourhoods(graph: Graph, nodes: Tensor | None, hops: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return some rows, and a mask of all nodes within `hops` of theirs: at most half of the graph if possible.
+
+    Rows are those of `nodes`, or of all nodes.
 
     Hops follow the messages of the layers, which may run on other edges than those of the data.
     """
     walked = graph.walked
-    candidates = torch.randperm(graph.num_nodes, generator=generator)[:CANDIDATES].to(graph.device)
+    count = graph.num_nodes if nodes is None else nodes.numel()
+    candidates = torch.randperm(count, generator=generator)[:CANDIDATES].to(graph.device)
     reached = torch.zeros(candidates.numel(), walked.num_nodes, dtype=torch.bool, device=graph.device)
-    reached[torch.arange(candidates.numel(), device=graph.device), candidates] = True
+    roots = candidates if nodes is None else nodes.to(graph.device)[candidates]
+    reached[torch.arange(candidates.numel(), device=graph.device), roots] = True
     for row in reached:
         for _ in range(hops):
             row[walked.source[row[walked.destination]]] = True

@@ -133,7 +133,8 @@ def _locality_of(subject: Subject, farther: int = 0) -> Locality | None:
     call = subject.call
     if not call.has_features or not call.x.is_floating_point():
         return None
-    if subject.level == "edge" or subject.outputs.nodes is not None:
+    nodes = subject.outputs.nodes
+    if subject.level == "edge" or (nodes is not None and subject.graph.types is not None):
         return None
     return measure_locality(
         subject.model,
@@ -142,6 +143,7 @@ def _locality_of(subject: Subject, farther: int = 0) -> Locality | None:
         num_layers=subject.num_layers + farther,
         graph=subject.graph,
         graph_of=subject.batch,
+        nodes=nodes,
         usual=_own_output(subject),
     )
 
