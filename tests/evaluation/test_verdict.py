@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from scipy.stats import pearsonr
 from torch import nn
 from torch_geometric.data import Data
@@ -19,6 +20,7 @@ from torch_geometric.data import Data
 from attree.evaluation import Evaluation, evaluate
 from attree.evaluation.verdict_rules import RULES, judge
 from attree.metrics.functional import pearson_by_target
+from attree.report.logged_metrics import print_results
 from helpers.built_attention import KINDS, Built, loud_graph
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -256,12 +258,15 @@ def test_random_scores_are_never_called_the_best(graph: Data) -> None:
     assert "no correlation is defined: too few pairs, or all scores are equal" in found["best"]
 
 
-def test_one_pair_alone_is_said_to_be_too_little(graph: Data) -> None:
+def test_one_pair_alone_is_said_to_be_too_little(graph: Data, capsys: pytest.CaptureFixture[str]) -> None:
     lonely = Data(x=graph.x[:6], edge_index=graph.edge_index.new_tensor([[0, 1], [1, 2]]))
-    text = str(evaluate(Built(sharpness=1.0, scale=3.0).eval(), lonely, targets=5, methods=["gatt"]))
+    result = evaluate(Built(sharpness=1.0, scale=3.0).eval(), lonely, targets=5, methods=["gatt"])
+    text = str(result)
     assert "\n1 of 6 nodes, 1 pair\n" in text
     assert "1 target is too few to say much" in text
     assert "half of the 95 % interval" not in text  # nothing has one
+    print_results(Console(width=100), result, result.metrics, result.intervals)
+    assert "half of the 95 % interval" not in capsys.readouterr().out
 
 
 def test_rows_of_a_protocol_stand_together(graph: Data) -> None:

@@ -13,7 +13,7 @@ from scipy.stats import pearsonr
 from torch import Tensor
 
 from attree.metrics import EffectSizes, WithinPearson
-from attree.metrics.functional import edges_of_effect, pearson_by_target, strongest_effects
+from attree.metrics.functional import edges_of_effect, effect_sizes, median, pearson_by_target, strongest_effects
 from helpers.processes import spawn
 
 TARGETS = 30
@@ -101,6 +101,26 @@ def test_sizes_by_counting() -> None:
     assert sizes["strongest"].item() == pytest.approx(np.median(present))
     assert sizes["edges_90"].item() == np.nanmedian(needed)
     assert sizes["targets_with"].item() == np.count_nonzero(strongest)
+
+
+@pytest.mark.long
+def test_medians_of_more_targets_than_torch_quantile_takes() -> None:
+    count = 2**24 + 2
+    strongest = torch.arange(count, dtype=torch.float64)
+    edges = strongest.flip(0)
+    edges[0] = math.nan
+    sizes = effect_sizes(strongest, edges)
+    assert sizes["strongest"].item() == np.median(strongest.numpy())
+    assert sizes["edges_90"].item() == np.median(edges[1:].numpy())
+    assert sizes["targets_with"].item() == count - 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 40])
+def test_median_is_the_half_quantile(count: int) -> None:
+    values = torch.randn(count, generator=torch.Generator().manual_seed(count))
+    assert torch.equal(median(values), values.quantile(0.5))
+    values[count // 2] = math.nan
+    assert median(values).isnan()
 
 
 def compute(rank: int, split: int) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -138,6 +139,16 @@ def test_what_cannot_be_read_is_said(pool: Callable[[Tensor, Tensor], Tensor]) -
     with no_warnings():
         said = Subject.of(Pooled(pool).double(), X, EDGES, BATCH, readout="mean").node_weights
     torch.testing.assert_close(said, MEAN)
+
+
+def test_what_cannot_be_read_is_said_once_a_call() -> None:
+    model = Pooled(lambda rows, batch: to_dense_batch(rows, batch)[0].amax(dim=1))
+    graphs = [Data(X[:3].float(), EDGES[:, (EDGES < 3).all(dim=0)]) for _ in range(3)]
+    for call in (lambda: attree.evaluate(model, graphs), lambda: attree.explain(model, graphs, 1)):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            call()
+        assert sum("Argument `readout` sets it" in str(warning.message) for warning in said) == 1
 
 
 def test_evaluate_reads_the_pool() -> None:

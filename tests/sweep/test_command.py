@@ -59,6 +59,7 @@ def test_sweep_runs_everything_and_sums_it_up(
     assert results["decay"].tolist()[:4] == [0, 0, 0.01, 0.01]
     assert (folder / "results.png").read_bytes().startswith(b"\x89PNG")
     shown = capsys.readouterr().out
+    assert "\nPage:     logs/sweeps/study/page.html\n" in shown
     assert "0.600±0.141" in shown  # mean and standard deviation of 0.5 and 0.7
     assert "0.590±0.141" in shown
     assert "0.250 (1 of 2)" in shown  # undefined for the other seed

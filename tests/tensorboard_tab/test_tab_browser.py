@@ -16,6 +16,7 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
+from torch.utils.tensorboard import SummaryWriter
 
 from attree.report.page import write_page
 from browser import chromium, missing, set_screen, tensorboard_command, wait_until_read
@@ -144,6 +145,17 @@ def test_runs_are_compared_and_a_click_opens_one(driver: Chrome, sweep: tuple[st
     assert driver.find_elements(By.TAG_NAME, "img") == []
     said = [entry["message"] for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
     assert [message for message in said if "favicon.ico" not in message] == []
+
+
+def test_the_statistic_of_the_headline_is_compared_first(driver: Chrome, tmp_path: Path) -> None:
+    for seed in range(2):
+        write_run(tmp_path / f"run_{seed}", 0.0, seed)
+        with SummaryWriter(str(tmp_path / f"run_{seed}")) as writer:
+            writer.add_scalar("explain/gatt/removal/within_pearson", 0.5, 20)
+    with tensorboard_command(tmp_path) as address:
+        open_tab(driver, address)
+        wait(driver, ".scatter .point")
+        assert next(iter(charts_by_title(driver))).startswith("within targets, Pearson")
 
 
 def test_one_method_is_coloured_by_a_setting_and_the_front_is_of_accurate_runs(

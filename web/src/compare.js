@@ -8,7 +8,7 @@ import { front, legend, looksOf, scatter } from "./scatter.js";
 const MOST_ROWS = 300;
 const MOST_PANELS = 8;
 export const STATISTICS = {
-  truth_auroc: "ground truth, AUROC", within_pearson: "within targets, Pearson", faithfulness: "faithfulness (mean)", pc_pearson: "confidence, Pearson",
+  within_pearson: "within targets, Pearson", truth_auroc: "ground truth, AUROC", faithfulness: "faithfulness (mean)", pc_pearson: "confidence, Pearson",
   pc_kendall: "confidence, Kendall", pc_spearman: "confidence, Spearman", ne_pearson: "entropy, Pearson", ne_kendall: "entropy, Kendall",
   ne_spearman: "entropy, Spearman", p_auroc: "prediction, AUROC",
 };

@@ -154,6 +154,11 @@ FULL_HINT = 'All statistics and findings: print(result.table("full"))'
 """How to see everything else."""
 
 
+def half_width_notes(intervals: Mapping[str, Interval] | None) -> list[str]:
+    """Return the line that explains the second number of a cell; none if no interval is defined, so no cell has one."""
+    return [HALF_WIDTH_NOTE] if any(math.isfinite(low) for low, _ in (intervals or {}).values()) else []
+
+
 def metrics_frame(
     metrics: Mapping[str, float], labels: Mapping[str, str], intervals: Mapping[str, Interval] | None = None
 ) -> pd.DataFrame:
@@ -199,8 +204,7 @@ def as_text(evaluation: Evaluation, table: TableKind = "short") -> str:
             f"{name}: {evaluation.meanings[name]}" for name in evaluation.reductions if name in evaluation.meanings
         ]
         findings, more = verdict.sentences, []
-    if any(math.isfinite(low) for low, _ in evaluation.intervals.values()):
-        notes.append(HALF_WIDTH_NOTE)
+    notes += half_width_notes(evaluation.intervals)
     if evaluation.num_true_targets is not None:
         notes.append(truth_note(evaluation.num_true_targets))
     bullets = [line for sentence in findings for line in wrapped(f"- {sentence}", indent="  ")]

@@ -19,6 +19,7 @@ from attree.attribution import METHODS, Pairs
 from attree.evaluation.certainty import Difference
 from attree.evaluation.metric_names import TRUTH, WITHIN, MetricName, size_name
 from attree.faithfulness import ReductionProtocol, delete_edges
+from attree.metrics.functional import median
 from attree.metrics.functional.intervals import joint_level
 from attree.subject import Subject
 
@@ -82,7 +83,7 @@ def effects_together(
     apart = effects[by_target[begin]] + effects[by_target[begin + 1]]
     together = (probabilities[:, 0] - probabilities[:, 1])[has_two]
     return {
-        size_name(protocol.name, size): float(values.cpu().double().quantile(0.5)) if values.numel() else math.nan
+        size_name(protocol.name, size): float(median(values.cpu().double()))
         for size, values in (("two_together", together), ("two_apart", apart))
     }
 

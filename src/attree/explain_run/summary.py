@@ -36,6 +36,7 @@ from attree.report.page.write import page_html
 from attree.report.score_figures import deletion_curve, dpc_scatter
 from attree.report.style import sign_color, significant
 from attree.runs.load_run import FinishedRun
+from attree.source import edge_name
 
 COUNTS = (0, 1, 2, 3, 5, 10, 20, 50)
 """Numbers of edges that the deletion curve removes."""
@@ -275,7 +276,7 @@ def top_edges_table(evaluation: Evaluation, positions: Sequence[int]) -> Iterato
                 effect = float(reduction.delta_pc[pair])
                 mark = "*" if bool(reduction.changed[pair]) else " "
                 cells.append(Text(significant(effect, sign=True) + mark, style=sign_color(effect)))
-            table.add_row(f"{source} -> {destination}", *cells)
+            table.add_row(edge_name(source, destination, is_loop=nodes[0] == nodes[1]), *cells)
         yield table
 
 

@@ -32,6 +32,7 @@ from attree.explanation.sentence import NO_EDGE, EdgeEffect, sentence_of
 from attree.faithfulness import NodeEffects, ReductionProtocol, node_effects, resolve_protocol
 from attree.io.files import replacing
 from attree.io.terminal import in_notebook, plain_console
+from attree.source import edge_name
 from attree.subject import Subject
 from attree.subject.missed_by_attention import follows_all_nodes
 
@@ -448,4 +449,4 @@ class TargetExplanation:
 
     def _edge_name(self, source: int, destination: int) -> str:
         ends = [self._node_name(source), self._node_name(destination)]
-        return f"self-loop of {ends[0]}" if source == destination else f"{ends[0]} -> {ends[1]}"
+        return edge_name(*ends, is_loop=source == destination)

@@ -43,13 +43,18 @@ def _short(path: Path) -> Path:
     return path.relative_to(here) if path.is_absolute() and path != here and path.is_relative_to(here) else path
 
 
+def command_line(*words: str | Path) -> str:
+    """Return a command to type, with paths relative to the working directory if they are inside it."""
+    return shlex.join(str(_short(word) if isinstance(word, Path) else word) for word in words)
+
+
 def next_command(*words: str | Path) -> str:
     """Return a line with the next command to type, quoted for the shell.
 
     >>> next_command("attree", "serve", "my runs/a")
     "Next: attree serve 'my runs/a'"
     """
-    return f"Next: {shlex.join(str(_short(word) if isinstance(word, Path) else word) for word in words)}"
+    return f"Next: {command_line(*words)}"
 
 
 def print_whole(console: Console, table: Table, narrowest: int = 40) -> None:

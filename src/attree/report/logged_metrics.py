@@ -15,7 +15,7 @@ from rich.text import Text
 from attree.attribution import method_label
 from attree.evaluation.metric_names import METRIC_LABELS, PREFIX, MetricName, number_and_interval, truth_note
 from attree.evaluation.result import Evaluation
-from attree.evaluation.tables import HALF_WIDTH_NOTE, TableKind, measured_targets, short_table
+from attree.evaluation.tables import TableKind, half_width_notes, measured_targets, short_table
 from attree.faithfulness import PROTOCOLS
 
 Points = list[tuple[int, float]]
@@ -118,8 +118,7 @@ def metrics_table(
     if num_true_targets is not None:
         meanings.append(truth_note(num_true_targets))
     interval_of = {} if intervals is None else intervals
-    if interval_of:
-        meanings.append(HALF_WIDTH_NOTE)
+    meanings += half_width_notes(interval_of)
     caption = "\n".join([*meanings, "   ".join(f"{name} {value:.4g}" for name, value in sorted(others.items()))])
     # Without lines between columns, five methods with their intervals fit 80 columns.
     look: dict[str, Any] = {"box": None, "padding": (0, 1), "pad_edge": False}
@@ -167,7 +166,7 @@ def short_metrics_table(
         f"{name} {value:.4g}" for name, value in sorted(others.items()) if not name.startswith(PREFIX)
     )
     truth = [] if num_true_targets is None else [truth_note(num_true_targets)]
-    half = [HALF_WIDTH_NOTE] if intervals else []
+    half = half_width_notes(intervals)
     edges = [f"effects of edges: measured on {measured}"] if measured else []
     notes = "\n".join(filter(None, [short.note, *edges, *truth, *half, accuracies]))
     table = Table(box=None, padding=(0, 1), pad_edge=False)

@@ -6,7 +6,7 @@ is called on it. `ExplainedModel` is a model on a source, ready to be evaluated.
 
 from attree.source.explained_model import ExplainedModel, Reading, explained_by_user, explained_in_fit, find_subject
 from attree.source.source import DiskSource, Drawn, Source, Subset, choose_targets, disk_source_of, source_of
-from attree.source.target_labels import TargetLabels
+from attree.source.target_labels import TargetLabels, edge_name
 
 __all__ = [
     "DiskSource",
@@ -18,6 +18,7 @@ __all__ = [
     "TargetLabels",
     "choose_targets",
     "disk_source_of",
+    "edge_name",
     "explained_by_user",
     "explained_in_fit",
     "find_subject",

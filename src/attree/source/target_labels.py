@@ -21,6 +21,15 @@ LINK_NAMES = ("no link", "a link")
 """Class names of a link predictor, if the data has none."""
 
 
+def edge_name(source: str, destination: str, *, is_loop: bool) -> str:
+    """Return what an edge between two named nodes is called; several nodes may have the same name.
+
+    >>> edge_name("56", "49", is_loop=False), edge_name("49", "49", is_loop=True)
+    ('56 -> 49', 'self-loop of 49')
+    """
+    return f"self-loop of {destination}" if is_loop else f"{source} -> {destination}"
+
+
 @dataclass(frozen=True)
 class TargetLabels:
     """True classes and names, for tables, figures and the page. Each attribute is None if unknown.

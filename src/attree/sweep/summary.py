@@ -9,11 +9,12 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 from rich.console import Console
+from rich.text import Text
 
 from attree.callbacks.tensorboard import write_figures_run
 from attree.evaluation.metric_names import charted_accuracies
 from attree.io.files import replacing, write_text
-from attree.io.terminal import print_whole
+from attree.io.terminal import command_line, linked, print_whole
 from attree.report.pareto_figures import frontier_figure, pareto_figure
 from attree.report.score_figures import over_uniform_figure, over_uniform_pairs
 from attree.report.style import count
@@ -209,13 +210,14 @@ def show_summary(plan: Plan, folder: Path, study: SweepStudy | None, console: Co
             f"No best trade-offs: no setting has defined values of all objectives ({', '.join(plan.objectives)}).",
             soft_wrap=True,
         )
-    console.print(f"All runs: {summary.csv}", soft_wrap=True)
-    console.print(f"Means:    {summary.csv.with_name(MEANS)}", soft_wrap=True)
+    console.print(Text("All runs: ") + linked(summary.csv), soft_wrap=True)
+    console.print(Text("Means:    ") + linked(summary.csv.with_name(MEANS)), soft_wrap=True)
     if summary.best:
-        console.print(f"Best:     {summary.csv.with_name(BEST)} ({count(len(summary.best), 'config')})", soft_wrap=True)
+        best = linked(summary.csv.with_name(BEST))
+        console.print(Text.assemble("Best:     ", best, f" ({count(len(summary.best), 'config')})"), soft_wrap=True)
     for figure in summary.figures:
-        console.print(f"Figure:   {figure} (and .svg)", soft_wrap=True)
+        console.print(Text.assemble("Figure:   ", linked(figure), " (and .svg)"), soft_wrap=True)
     for sentence in summary.warnings():
         console.print(sentence, soft_wrap=True)
-    console.print(f"Page:     {summary.csv.with_name(PAGE)}", soft_wrap=True)
-    console.print(f"Curves:   tensorboard --logdir {folder / plan.name}", soft_wrap=True)
+    console.print(Text("Page:     ") + linked(summary.csv.with_name(PAGE)), soft_wrap=True)
+    console.print(f"Curves:   {command_line('tensorboard', '--logdir', folder / plan.name)}", soft_wrap=True)

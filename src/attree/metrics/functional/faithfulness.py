@@ -85,6 +85,24 @@ def edges_of_effect(effects: Tensor, owner: Tensor, num_targets: int, mass: floa
     return needed.masked_fill(strongest_effects(effects, owner, num_targets) == 0, torch.nan)
 
 
+def median(values: Tensor) -> Tensor:
+    """Return the median, halfway between the two middle values of an even number; NaN without any or with a NaN.
+
+    It is `values.quantile(0.5)`, which PyTorch refuses for more than 2^24 values.
+
+    Args:
+        values: Any number of values, [N].
+
+    >>> median(torch.tensor([4.0, 1.0, 2.0, 8.0]))
+    tensor(3.)
+    """
+    column, count = values.cpu(), values.numel()
+    if count == 0 or bool(column.isnan().any()):
+        return values.new_tensor(float("nan"))
+    lower, upper = (column.kthvalue(rank).values for rank in ((count + 1) // 2, count // 2 + 1))
+    return lower.lerp(upper, 0.5).to(values)
+
+
 def effect_sizes(strongest: Tensor, edges: Tensor) -> dict[str, Tensor]:
     """Return the medians over targets of their strongest effect and of the edges that hold most of it; NaN without any.
 
@@ -95,10 +113,9 @@ def effect_sizes(strongest: Tensor, edges: Tensor) -> dict[str, Tensor]:
     Returns:
         `strongest`, `edges_90`, and `targets_with`, the number of targets with an effect.
     """
-    nothing = strongest.new_tensor(float("nan"))
     return {
-        "strongest": strongest.cpu().quantile(0.5).to(strongest) if strongest.numel() else nothing,
-        "edges_90": edges.cpu().nanquantile(0.5).to(edges) if edges.numel() else nothing,
+        "strongest": median(strongest),
+        "edges_90": median(edges[~edges.isnan()]),
         "targets_with": (strongest > 0).sum().to(strongest.dtype),
     }
 

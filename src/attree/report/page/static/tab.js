@@ -376,8 +376,8 @@ function front(points) {
 var MOST_ROWS = 300;
 var MOST_PANELS = 8;
 var STATISTICS = {
-  truth_auroc: "ground truth, AUROC",
   within_pearson: "within targets, Pearson",
+  truth_auroc: "ground truth, AUROC",
   faithfulness: "faithfulness (mean)",
   pc_pearson: "confidence, Pearson",
   pc_kendall: "confidence, Kendall",
