@@ -97,6 +97,16 @@ class Counts(Two):
         return super().forward(x, edge_index) * (1 + self.calls)
 
 
+class Starts(Two):
+    """Returns something else in its first call."""
+
+    has_run = False
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        factor, self.has_run = 0.5 if self.has_run else 1.0, True
+        return super().forward(x, edge_index) * factor
+
+
 class Noisy(Two):
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         return super().forward(x, edge_index) + torch.randn(len(x), 3)
@@ -133,6 +143,7 @@ def traced() -> Any:
 REFUSALS: dict[str, tuple[Callable[[], tuple[Any, Data]], str]] = {
     "a product of branches": (lambda: (Mixed(), graph()), "`one`.*`two`.*combined by `matrix product`.*`call=`"),
     "a state": (lambda: (Counts(), graph()), "keeps a state.*self.training"),
+    "a state after the first call": (lambda: (Starts(), graph()), "keeps a state.*self.training"),
     "random numbers": (lambda: (Noisy(), graph()), "draws random numbers"),
     "hidden layers": (lambda: (InList(last=False), graph()), "`layers` is a Python list with GATConv.*ModuleList"),
     "some hidden layers": (lambda: (InList(last=True), graph()), "`layers` is a Python list with GATConv.*ModuleList"),
