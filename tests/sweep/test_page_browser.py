@@ -148,6 +148,7 @@ def test_the_keyboard_goes_from_point_to_point_and_opens_a_run(page: Chrome) -> 
     page.get(address)
 
 
+@pytest.mark.skipif(not AXE.exists(), reason=f"{AXE} not found: npm ci in web/")
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "light")])
 def test_axe_finds_nothing_serious(page: Chrome, width: int, theme: str) -> None:
     set_screen(page, width, 900, theme)
