@@ -81,7 +81,7 @@ def test_commands_print_the_paths_that_they_write_to(
     content = {"name": "mini", "config": str(CONFIGS / "infection.yaml"), "set": settings | {"trainer.max_epochs": 1}}
     Path("mini.yaml").write_text(yaml.safe_dump({**content, "runs": [{"list": [{}]}], "seeds": [0]}))
     assert command("sweep", "mini.yaml", "--folder", str(folder / "out"), launch=FitHere()) == 0
-    assert f"All runs: {folder}/out/mini/results.csv" in capsys.readouterr().out
+    assert f"All runs: {NAME}/out/mini/results.csv" in capsys.readouterr().out
     with pytest.raises(SystemExit) as stop:
         main(["paper", "properties", f"--out={folder / 'paper'}"])
     assert stop.value.code == 0
